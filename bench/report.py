@@ -1,0 +1,79 @@
+"""The table and the JSON file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .row import PRODUCT, Outcome
+
+COLUMNS = ("row", PRODUCT, "best peer", "ratio", "wanted", "", "all peers")
+WIDTHS = (24, 10, 17, 6, 12, 5, 0)
+
+
+def format_seconds(seconds: float) -> str:
+    """Three significant digits with a unit: ``1.23 us``."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}" if seconds < 999.5 * scale else f"{seconds / scale:.0f} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def header() -> str:
+    """The table's head."""
+    return _line(COLUMNS) + "\n" + "-" * 110
+
+
+def line(outcome: Outcome) -> str:
+    """One line of the table, and one below it for each note."""
+    ours = outcome.seconds.get(PRODUCT)
+    best = outcome.best_peer
+    target = outcome.target
+    if target.absolute:
+        wanted = f"<= {format_seconds(target.goal)}"
+    elif target.bar == target.goal:
+        wanted = f"{target.goal:g}"
+    else:
+        wanted = f"{target.goal:g} ({target.bar:g})"
+    peers = ", ".join(f"{name} {format_seconds(time)}" for name, time in outcome.seconds.items() if name != PRODUCT)
+    cells = (
+        outcome.row,
+        "-" if ours is None else format_seconds(ours),
+        "-" if best is None else f"{best} {format_seconds(outcome.seconds[best])}",
+        "-" if outcome.ratio is None else f"{outcome.ratio:.2f}",
+        wanted,
+        outcome.verdict,
+        peers,
+    )
+    return "\n".join([_line(cells), *(f"    {note}" for note in outcome.notes)])
+
+
+def write_json(path: str, outcomes: list[Outcome], machine: dict[str, Any], blas: dict[str, str]) -> None:
+    """Writes every figure to ``path``."""
+    document = {
+        "machine": machine,
+        "blas": blas,
+        "rows": [
+            {
+                "row": outcome.row,
+                "what": outcome.what,
+                "seconds": outcome.seconds,
+                "best_peer": outcome.best_peer,
+                "ratio": outcome.ratio,
+                "goal": outcome.target.goal,
+                "bar": outcome.target.bar,
+                "absolute": outcome.target.absolute,
+                "verdict": outcome.verdict,
+                "notes": outcome.notes,
+                **({"facts": outcome.facts} if outcome.facts else {}),
+            }
+            for outcome in outcomes
+        ],
+    }
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()

@@ -1,0 +1,134 @@
+"""What a row of the benchmark is, and what running it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+PRODUCT = "pullback"
+PEERS = ("numpy", "torch", "jax")
+MODULES = {PRODUCT: "pullback", "numpy": "numpy", "torch": "torch", "jax": "jax", "torch.compile": "torch"}
+
+Inputs = dict[str, Any]
+
+
+class MismatchError(Exception):
+    """Two libraries computed different numbers."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a row must reach: ``goal`` in the end, ``bar`` now.
+
+    Both are ratios to the best peer's time, or seconds where ``absolute`` is set.
+    """
+
+    goal: float
+    bar: float
+    absolute: bool = False
+
+    def verdict(self, value: float | None) -> str:
+        """``goal``, ``pass`` (the bar is met, the goal is not), ``FAIL``, or ``-`` without a value to judge."""
+        if value is None:
+            return "-"
+        return "goal" if value <= self.goal else "pass" if value <= self.bar else "FAIL"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run the rows.
+
+    peers: the libraries to compare with that are installed.
+    repeat: rounds of timing; one median is taken over them.
+    tiny: small sizes and short timings, to test the benchmark itself.
+    """
+
+    peers: tuple[str, ...]
+    repeat: int = 15
+    tiny: bool = False
+
+
+@dataclass
+class Outcome:
+    """One line of the table.
+
+    seconds: the median time of each library that ran.
+    ratio: median over the rounds of product / best peer.
+    notes: what else there is to say, each a short phrase.
+    facts: figures for the JSON file.
+    """
+
+    row: str
+    what: str
+    target: Target
+    seconds: dict[str, float]
+    ratio: float | None = None
+    notes: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def best_peer(self) -> str | None:
+        peers = {name: time for name, time in self.seconds.items() if name != PRODUCT}
+        return min(peers, key=peers.__getitem__) if peers else None
+
+    @property
+    def verdict(self) -> str:
+        return self.target.verdict(self.seconds.get(PRODUCT) if self.target.absolute else self.ratio)
+
+
+class Row(Protocol):
+    """Anything that can be run for one or more lines of the table."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def what(self) -> str: ...
+
+    def run(self, options: Options) -> Iterator[Outcome]: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row's work in one library, ready to run.
+
+    step: does the work once and waits for its result.
+    result: turns what the last step returned into NumPy arrays to compare (any order of axes that all libraries share).
+    """
+
+    step: Callable[[], Any]
+    result: Callable[[Any], list[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A row that repeats the same work and times it.
+
+    inputs: ``(tiny)`` to the inputs, made once and given to every library.
+    builders: for each library, from the inputs to its Job; imports the library itself.
+    tolerance: largest difference allowed, relative to the largest magnitude of each compared array.
+    steps_to_check: steps before the comparison (more than one where a step changes state).
+    first_call: whether a fresh process's first result is a line of its own.
+    """
+
+    name: str
+    what: str
+    target: Target
+    inputs: Callable[[bool], Inputs]
+    builders: Mapping[str, Callable[[Inputs], Job]]
+    tolerance: float
+    steps_to_check: int = 1
+    first_call: bool = True
+
+    def run(self, options: Options) -> Iterator[Outcome]:
+        from .timing import check, time_jobs
+
+        libraries = [PRODUCT, *(peer for peer in options.peers if peer in self.builders)]
+        inputs = self.inputs(options.tiny)
+        jobs = {library: self.builders[library](inputs) for library in libraries}
+        check(self, jobs)
+        seconds, ratio = time_jobs(jobs, options)
+        yield Outcome(self.name, self.what, self.target, seconds, ratio)

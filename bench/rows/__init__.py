@@ -1,0 +1,10 @@
+"""The rows, in the order of the table. One module a family."""
+
+from __future__ import annotations
+
+from ..row import Row, Timed
+from . import dispatch, elementwise, gemm, logreg, mlp, normalise, shapes, startup
+
+TIMED: tuple[Timed, ...] = (*mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *logreg.ROWS, *gemm.ROWS, *dispatch.ROWS)
+
+ROWS: tuple[Row, ...] = (*TIMED, *shapes.ROWS, startup.FirstCall(TIMED), startup.Import())

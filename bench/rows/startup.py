@@ -1,0 +1,90 @@
+"""Time before the first result: importing, and a fresh process from import to each row's first numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from ..row import MODULES, PRODUCT, Options, Outcome, Target, Timed
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def fresh_environment(cache: str) -> dict[str, str]:
+    """The environment of a process that finds no compiled kernels on disk: every cache goes to ``cache``, empty."""
+    return {
+        **os.environ,
+        "PULLBACK_CACHE_DIR": cache,
+        "XDG_CACHE_HOME": cache,
+        "TORCHINDUCTOR_CACHE_DIR": cache,
+        "TRITON_CACHE_DIR": cache,
+    }
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """A fresh process for each row and library, from the import to the row's first result."""
+
+    rows: tuple[Timed, ...]
+    name: str = "first-call"
+    what: str = "a fresh process, from import to the row's first result, caches empty"
+    repeat: int = 3
+
+    def run(self, options: Options) -> Iterator[Outcome]:
+        rows = [row for row in self.rows if row.first_call]
+        for row in rows[:1] if options.tiny else rows:
+            libraries = [PRODUCT, *(peer for peer in options.peers if peer in row.builders and peer != "numpy")]
+            times: dict[str, list[float]] = {library: [] for library in libraries}
+            for _ in range(1 if options.tiny else self.repeat):
+                for library in libraries:
+                    times[library].append(self._time(row, library, options))
+            seconds = {library: median(values) for library, values in times.items()}
+            peers = [library for library in libraries if library != PRODUCT]
+            # The bar is JAX's time: PyTorch eager compiles nothing, so only the import stands against it.
+            reference = "jax" if "jax" in peers else min(peers, key=seconds.__getitem__, default=None)
+            ratio = seconds[PRODUCT] / seconds[reference] if reference else None
+            notes = [f"ratio to {reference}"] if reference else []
+            yield Outcome(f"first-call/{row.name}", self.what, Target(0.5, 1.0), seconds, ratio, notes)
+
+    def _time(self, row: Timed, library: str, options: Options) -> float:
+        command = [sys.executable, "-m", "bench.first_call", row.name, library, *(["--tiny"] if options.tiny else [])]
+        with tempfile.TemporaryDirectory() as cache:
+            done = subprocess.run(
+                command, cwd=ROOT, env=fresh_environment(cache), check=True, stdout=subprocess.PIPE, text=True
+            )
+        return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
+
+
+@dataclass(frozen=True)
+class Import:
+    """``import`` of the package in a fresh process, less the time of a process that imports nothing."""
+
+    name: str = "import"
+    what: str = "importing the package, over bare Python; the fastest of several processes"
+    repeat: int = 10
+
+    def run(self, options: Options) -> Iterator[Outcome]:
+        libraries = [PRODUCT, *dict.fromkeys(MODULES[peer] for peer in options.peers)]
+        statements = {"": "pass", **{library: f"import {MODULES[library]}" for library in libraries}}
+        fastest = dict.fromkeys(statements, float("inf"))
+        for _ in range(1 if options.tiny else self.repeat):
+            for library, statement in statements.items():
+                start = time.perf_counter()
+                subprocess.run([sys.executable, "-c", statement], cwd=ROOT, check=True)
+                fastest[library] = min(fastest[library], time.perf_counter() - start)
+        bare = fastest.pop("")
+        seconds = {library: max(value - bare, 0.0) for library, value in fastest.items()}
+        yield Outcome(
+            self.name,
+            self.what,
+            Target(goal=0.150, bar=0.150, absolute=True),
+            seconds,
+            notes=[f"bare Python {bare * 1e3:.0f} ms; NumPy, which {PRODUCT} needs, is part of its time"],
+        )

@@ -1,0 +1,94 @@
+"""Checking that libraries agree, and timing them in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from .row import PRODUCT, Job, MismatchError, Options, Timed
+
+BLOCK_SECONDS = 0.04  # of one library before the next has its turn
+REST_SECONDS = 0.003  # between turns: lets the last library's threads fall asleep
+WARM_UP_SECONDS = 0.2
+
+
+def check(row: Timed, jobs: dict[str, Job]) -> None:
+    """Runs each job ``row.steps_to_check`` times and compares the product's results with every peer's.
+
+    Raises MismatchError where they differ by more than ``row.tolerance`` of the peer's largest magnitude.
+    """
+    results: dict[str, list[np.ndarray]] = {}
+    for library, job in jobs.items():
+        last: Any = None
+        for _ in range(row.steps_to_check):
+            last = job.step()
+        results[library] = [np.array(array) for array in job.result(last)]
+    product = results.pop(PRODUCT)
+    for library, peer in results.items():
+        if len(peer) != len(product):
+            raise MismatchError(f"{row.name}: {PRODUCT} gave {len(product)} arrays, {library} {len(peer)}")
+        for position, (ours, theirs) in enumerate(zip(product, peer, strict=True)):
+            if ours.shape != theirs.shape:
+                raise MismatchError(f"{row.name}: array {position} has shape {ours.shape}, {library}'s {theirs.shape}")
+            difference = np.max(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), initial=0.0)
+            allowed = row.tolerance * max(float(np.max(np.abs(theirs), initial=0.0)), 1e-30)
+            if not difference <= allowed:
+                raise MismatchError(
+                    f"{row.name}: array {position} differs from {library}'s by {difference:.3g}, {allowed:.3g} allowed"
+                )
+
+
+def time_jobs(jobs: dict[str, Job], options: Options) -> tuple[dict[str, float], float | None]:
+    """Median seconds a step for each job, and the median over the rounds of product / best peer.
+
+    The jobs take turns, so that a drift of the machine's speed meets all of them.
+    """
+    block = BLOCK_SECONDS / 20 if options.tiny else BLOCK_SECONDS
+    counts = {library: _calibrate(job.step, block, options.tiny) for library, job in jobs.items()}
+    rounds: dict[str, list[float]] = {library: [] for library in jobs}
+    for number in range(options.repeat):
+        order = list(jobs)
+        if number % 2:  # nobody always follows the same neighbour
+            order.reverse()
+        for library in order:
+            time.sleep(REST_SECONDS)
+            rounds[library].append(_time_block(jobs[library].step, counts[library]))
+    seconds = {library: median(times) for library, times in rounds.items()}
+    peers = {library: value for library, value in seconds.items() if library != PRODUCT}
+    if not peers:
+        return seconds, None
+    best = min(peers, key=peers.__getitem__)
+    return seconds, median(ours / theirs for ours, theirs in zip(rounds[PRODUCT], rounds[best], strict=True))
+
+
+def _calibrate(step: Callable[[], Any], block: float, tiny: bool) -> int:
+    """Warms ``step`` up; the number of steps that fill a block."""
+    deadline = time.perf_counter() + (0.0 if tiny else WARM_UP_SECONDS)
+    count = 0
+    fastest = float("inf")
+    while count < 3 or time.perf_counter() < deadline:
+        start = time.perf_counter()
+        step()
+        fastest = min(fastest, time.perf_counter() - start)
+        count += 1
+    return max(1, min(100_000, round(block / max(fastest, 1e-7))))
+
+
+def _time_block(step: Callable[[], Any], count: int) -> float:
+    """Seconds a step over ``count`` steps, after one that wakes the library's threads."""
+    step()
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    return (time.perf_counter() - start) / count
+
+
+def time_once(step: Callable[[], Any]) -> float:
+    """Seconds of a single step."""
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
