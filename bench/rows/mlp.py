@@ -20,8 +20,10 @@ def make_inputs(tiny: bool, *, batch: int, momentum: float) -> Inputs:
     count = 512 if tiny else 60_000
     features, hidden, classes = 784, 128, 10
     rng = np.random.default_rng(0)
+    images = aligned_empty((count, features))
+    rng.random(dtype=np.float32, out=images)
     return {
-        "images": rng.random((count, features), dtype=np.float32),
+        "images": images,
         "labels": rng.integers(0, classes, count),
         "w1": (rng.standard_normal((features, hidden)) / features**0.5).astype(np.float32),
         "b1": np.zeros(hidden, np.float32),
@@ -30,6 +32,15 @@ def make_inputs(tiny: bool, *, batch: int, momentum: float) -> Inputs:
         "batch": batch,
         "momentum": momentum,
     }
+
+
+def aligned_empty(shape: tuple[int, int]) -> np.ndarray:
+    """f32 at an address that every library can use as it is; NumPy alone aligns to 16 bytes, where JAX copies."""
+    alignment = 64
+    size = 4 * shape[0] * shape[1]
+    memory = np.empty(size + alignment, np.uint8)
+    start = -memory.ctypes.data % alignment
+    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
 class Batches:
@@ -190,7 +201,8 @@ def build_jax(inputs: Inputs) -> Job:
     import jax
     import jax.numpy as jnp
 
-    images, labels = jnp.asarray(inputs["images"]), jnp.asarray(inputs["labels"].astype(np.int32))
+    images = jax.device_put(inputs["images"])  # no copy, unlike jnp.asarray
+    labels = jnp.asarray(inputs["labels"].astype(np.int32))
     batch, momentum = inputs["batch"], inputs["momentum"]
     parameters = tuple(jnp.asarray(inputs[name]) for name in ("w1", "b1", "w2", "b2"))
     velocity = tuple(jnp.zeros_like(parameter) for parameter in parameters) if momentum else ()
