@@ -1,0 +1,175 @@
+"""Elementwise ops of two operands: arithmetic, comparison, logic, bits, and the engine's strong_multiply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..graph.node import Node
+from . import elementwise as e
+from . import leaf
+from .family import (
+    ANY,
+    BITS,
+    BITWISE,
+    BOOL,
+    BOOL_RESULT,
+    FLOAT,
+    INTEGER,
+    NUMERIC,
+    Array,
+    binary,
+    binary_function,
+    piecewise_constant,
+)
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+def _integer_power(x: Array, y: Array) -> Array:
+    """x ** y of integers; a negative exponent truncates towards 0, as PyTorch does (2 ** -1 is 0, 1 ** -1 is 1)."""
+    if y.dtype.kind == "u":
+        return np.pow(x, y)
+    magnitude = np.pow(x, np.maximum(y, 0))
+    inverse = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0)).astype(x.dtype)
+    return np.where(y < 0, inverse, magnitude)
+
+
+def _power(x: Array, y: Array) -> Any:
+    return _integer_power(x, y) if x.dtype.kind in "iu" else np.pow(x, y)
+
+
+def _pow_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
+    exponent = y.attrs[0] if y.op is leaf.CONSTANT else None
+
+    def by_base() -> Node:
+        if exponent == 2:
+            return e.multiply(2, x)
+        if exponent == 3:
+            return e.multiply(3, e.square(x))
+        if exponent is not None:
+            return e.multiply(exponent, pow(x, exponent - 1))
+        # Without the test, x = y = 0 would be 0 * 0 ** -1, which is NaN.
+        return e.where(equal(y, 0), 0, e.multiply(y, pow(x, subtract(y, 1))))
+
+    def by_exponent() -> Node:
+        flat = e.logical_and(equal(x, 0), greater_equal(y, 0))
+        return e.where(flat, 0, multiply(z, e.log(x)))
+
+    if exponent in (0, 1):
+        return exponent or None, by_exponent
+    return by_base, by_exponent
+
+
+def _atan2_partials(z: Node, y: Node, x: Node) -> tuple[Any, Any]:
+    def over_square(numerator: Node) -> Node:
+        square = add(e.square(y), e.square(x))
+        return e.where(equal(square, 0), 0, divide(numerator, square))
+
+    return lambda: over_square(x), lambda: e.negative(over_square(y))
+
+
+def _choice_partials(loses: Any) -> Any:
+    """Partials of maximum and minimum: 1 to the operand taken, half to each in a tie, 1 to both where one is NaN."""
+
+    def partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
+        def share(a: Node, b: Node) -> Node:
+            rest = e.where(loses(a, b), leaf.constant(0, x.dtype), leaf.constant(1, x.dtype))
+            return e.where(equal(x, y), 0.5, rest)
+
+        return lambda: share(x, y), lambda: share(y, x)
+
+    return partials
+
+
+ADD = binary("add", np.add, NUMERIC, lambda z, x, y: (1, 1), "x + y")
+SUBTRACT = binary("subtract", np.subtract, NUMERIC, lambda z, x, y: (1, -1), "x - y")
+MULTIPLY = binary("multiply", np.multiply, NUMERIC, lambda z, x, y: (lambda: y, lambda: x), "x * y")
+DIVIDE = binary(
+    "divide", np.divide, FLOAT, lambda z, x, y: (lambda: e.reciprocal(y), lambda: e.negative(divide(z, y))),
+    "x / y; derivative by y: -z / y", 4,
+)
+FLOOR_DIVIDE = binary(
+    "floor_divide", np.floor_divide, NUMERIC, piecewise_constant("floor_divide"),
+    "floor(x / y) as Python; an integer divided by 0 is 0", 8,
+)
+REMAINDER = binary(
+    "remainder", np.remainder, NUMERIC, lambda z, x, y: (1, lambda: e.negative(floor_divide(x, y))),
+    "x - floor(x / y) * y, of y's sign; an integer by 0 is 0", 12,
+)
+POW = binary(
+    "pow", _power, NUMERIC, _pow_partials,
+    "x ** y; derivatives y x**(y-1), exact at 0, and z log(x), 0 where x = 0 and y >= 0", 30,
+)
+ATAN2 = binary(
+    "atan2", np.arctan2, FLOAT, _atan2_partials, "angle of the point (second, first operand); derivatives 0 at 0", 30
+)
+MAXIMUM = binary(
+    "maximum", np.maximum, ANY, _choice_partials(lambda a, b: less(a, b)), "the larger; NaN wins; ties share evenly"
+)
+MINIMUM = binary(
+    "minimum", np.minimum, ANY, _choice_partials(lambda a, b: greater(a, b)), "the smaller; NaN wins; ties share evenly"
+)
+COPYSIGN = binary(
+    "copysign", np.copysign, FLOAT,
+    lambda z, x, y: (lambda: e.multiply(e.sign(x), copysign(leaf.constant(1, x.dtype), y)), None),
+    "|x| with y's sign; derivative by x: 1 or -1, 0 at 0",
+)
+
+
+def _strong_multiply(cotangent: Array, partial: Array) -> Any:
+    return np.where(cotangent == 0, np.zeros((), cotangent.dtype), cotangent * partial)
+
+
+STRONG_MULTIPLY = binary(
+    "strong_multiply", _strong_multiply, FLOAT, lambda z, c, p: (lambda: p, lambda: c),
+    "c * p, and 0 where c is 0 whatever p is (infinite and NaN too)", 2,
+)
+
+# -- comparison, logic, bits -------------------------------------------------------------------------------------------
+
+EQUAL = binary("equal", np.equal, ANY, BOOL_RESULT, "x == y", 1, dtypes.bool_)
+NOT_EQUAL = binary("not_equal", np.not_equal, ANY, BOOL_RESULT, "x != y", 1, dtypes.bool_)
+LESS = binary("less", np.less, ANY, BOOL_RESULT, "x < y", 1, dtypes.bool_)
+LESS_EQUAL = binary("less_equal", np.less_equal, ANY, BOOL_RESULT, "x <= y", 1, dtypes.bool_)
+GREATER = binary("greater", np.greater, ANY, BOOL_RESULT, "x > y", 1, dtypes.bool_)
+GREATER_EQUAL = binary("greater_equal", np.greater_equal, ANY, BOOL_RESULT, "x >= y", 1, dtypes.bool_)
+LOGICAL_AND = binary("logical_and", np.logical_and, BOOL, BOOL_RESULT, "x and y")
+LOGICAL_OR = binary("logical_or", np.logical_or, BOOL, BOOL_RESULT, "x or y")
+LOGICAL_XOR = binary("logical_xor", np.logical_xor, BOOL, BOOL_RESULT, "x != y")
+BITWISE_AND = binary("bitwise_and", np.bitwise_and, BITS, BITWISE, "x & y")
+BITWISE_OR = binary("bitwise_or", np.bitwise_or, BITS, BITWISE, "x | y")
+BITWISE_XOR = binary("bitwise_xor", np.bitwise_xor, BITS, BITWISE, "x ^ y")
+LEFT_SHIFT = binary("left_shift", np.left_shift, INTEGER, BITWISE, "x << y; 0 if y is not in [0, bits)")
+RIGHT_SHIFT = binary(
+    "right_shift", np.right_shift, INTEGER, BITWISE, "x >> y, arithmetic if signed; 0 or -1 if y is not in [0, bits)"
+)
+
+add = binary_function(ADD)
+subtract = binary_function(SUBTRACT)
+multiply = binary_function(MULTIPLY)
+divide = binary_function(DIVIDE)
+floor_divide = binary_function(FLOOR_DIVIDE)
+remainder = binary_function(REMAINDER)
+pow = binary_function(POW)
+atan2 = binary_function(ATAN2)
+maximum = binary_function(MAXIMUM)
+minimum = binary_function(MINIMUM)
+copysign = binary_function(COPYSIGN)
+strong_multiply = binary_function(STRONG_MULTIPLY)
+equal = binary_function(EQUAL)
+not_equal = binary_function(NOT_EQUAL)
+less = binary_function(LESS)
+less_equal = binary_function(LESS_EQUAL)
+greater = binary_function(GREATER)
+greater_equal = binary_function(GREATER_EQUAL)
+logical_and = binary_function(LOGICAL_AND)
+logical_or = binary_function(LOGICAL_OR)
+logical_xor = binary_function(LOGICAL_XOR)
+bitwise_and = binary_function(BITWISE_AND)
+bitwise_or = binary_function(BITWISE_OR)
+bitwise_xor = binary_function(BITWISE_XOR)
+left_shift = binary_function(LEFT_SHIFT)
+right_shift = binary_function(RIGHT_SHIFT)

@@ -1,0 +1,176 @@
+"""Elementwise ops of one operand: signs, powers, exponentials, trigonometry, rounding and tests."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..graph.node import Node
+from . import elementwise as e
+from .family import (
+    BITS,
+    BITWISE,
+    BOOL,
+    BOOL_RESULT,
+    FLOAT,
+    NUMERIC,
+    piecewise_constant,
+    rounding_function,
+    unary,
+    unary_function,
+)
+
+# In a partial, y is the op's own output: reusing it costs nothing in a fused kernel.
+
+# -- signs and powers --------------------------------------------------------------------------------------------------
+
+NEGATIVE = unary("negative", np.negative, NUMERIC, lambda y, x: (-1,), "-x")
+ABS = unary("abs", np.abs, NUMERIC, lambda y, x: (lambda: sign(x),), "|x|; derivative sign(x), 0 at 0")
+SIGN = unary("sign", np.sign, NUMERIC, piecewise_constant("sign"), "-1, 0 or 1; NaN stays NaN")
+SQUARE = unary("square", np.square, NUMERIC, lambda y, x: (lambda: e.multiply(2, x),), "x * x")
+RECIPROCAL = unary(
+    "reciprocal", np.reciprocal, FLOAT, lambda y, x: (lambda: negative(square(y)),), "1 / x; derivative -y**2", 4
+)
+SQRT = unary("sqrt", np.sqrt, FLOAT, lambda y, x: (lambda: e.divide(0.5, y),), "x ** (1/2); derivative 1 / (2 y)", 4)
+RSQRT = unary(
+    "rsqrt", lambda x: 1 / np.sqrt(x), FLOAT, lambda y, x: (lambda: e.multiply(e.multiply(-0.5, y), square(y)),),
+    "x ** (-1/2); derivative -y**3 / 2", 8,
+)
+CBRT = unary(
+    "cbrt", np.cbrt, FLOAT, lambda y, x: (lambda: e.divide(1 / 3, square(y)),), "x ** (1/3); derivative 1 / (3 y**2)",
+    20,
+)
+
+# -- exponentials and logarithms ---------------------------------------------------------------------------------------
+
+EXP = unary("exp", np.exp, FLOAT, lambda y, x: (lambda: y,), "e ** x", 10)
+EXP2 = unary("exp2", np.exp2, FLOAT, lambda y, x: (lambda: e.multiply(math.log(2), y),), "2 ** x", 10)
+# y + 1 would lose every digit where x is far below 0.
+EXPM1 = unary("expm1", np.expm1, FLOAT, lambda y, x: (lambda: exp(x),), "e ** x - 1, accurate near 0", 12)
+LOG = unary("log", np.log, FLOAT, lambda y, x: (lambda: reciprocal(x),), "natural logarithm", 10)
+LOG2 = unary("log2", np.log2, FLOAT, lambda y, x: (lambda: e.divide(1 / math.log(2), x),), "logarithm to base 2", 10)
+LOG10 = unary(
+    "log10", np.log10, FLOAT, lambda y, x: (lambda: e.divide(1 / math.log(10), x),), "logarithm to base 10", 10
+)
+LOG1P = unary(
+    "log1p", np.log1p, FLOAT, lambda y, x: (lambda: reciprocal(e.add(1, x)),), "log(1 + x), accurate near 0", 12
+)
+
+
+def _sigmoid(x: Any) -> Any:
+    from scipy.special import expit
+
+    return expit(x)
+
+
+def _erf(x: Any) -> Any:
+    from scipy.special import erf
+
+    return erf(x)
+
+
+def _erfc(x: Any) -> Any:
+    from scipy.special import erfc
+
+    return erfc(x)
+
+
+def _erf_slope(x: Node, factor: float) -> Node:
+    return e.multiply(factor * 2 / math.sqrt(math.pi), exp(negative(square(x))))
+
+
+SIGMOID = unary(
+    "sigmoid", _sigmoid, FLOAT, lambda y, x: (lambda: e.multiply(y, e.subtract(1, y)),),
+    "1 / (1 + e**-x); derivative y (1 - y)", 12,
+)
+ERF = unary("erf", _erf, FLOAT, lambda y, x: (lambda: _erf_slope(x, 1),), "error function; 2/sqrt(pi) e**-x**2", 20)
+ERFC = unary("erfc", _erfc, FLOAT, lambda y, x: (lambda: _erf_slope(x, -1),), "1 - erf(x), accurate for large x", 25)
+
+# -- trigonometry ------------------------------------------------------------------------------------------------------
+
+
+def _one_minus_square(x: Node) -> Node:
+    # (1 - x) is exact near 1, where 1 - x*x would cancel.
+    return e.multiply(e.subtract(1, x), e.add(1, x))
+
+
+SIN = unary("sin", np.sin, FLOAT, lambda y, x: (lambda: cos(x),), "sine of radians", 15)
+COS = unary("cos", np.cos, FLOAT, lambda y, x: (lambda: negative(sin(x)),), "cosine of radians", 15)
+TAN = unary("tan", np.tan, FLOAT, lambda y, x: (lambda: e.add(1, square(y)),), "tangent; derivative 1 + y**2", 20)
+ASIN = unary(
+    "asin", np.arcsin, FLOAT, lambda y, x: (lambda: rsqrt(_one_minus_square(x)),), "inverse sine, in [-pi/2, pi/2]", 20
+)
+ACOS = unary(
+    "acos", np.arccos, FLOAT, lambda y, x: (lambda: negative(rsqrt(_one_minus_square(x))),),
+    "inverse cosine, in [0, pi]", 20,
+)
+ATAN = unary(
+    "atan", np.arctan, FLOAT, lambda y, x: (lambda: reciprocal(e.add(1, square(x))),), "inverse tangent", 20
+)
+SINH = unary("sinh", np.sinh, FLOAT, lambda y, x: (lambda: cosh(x),), "(e**x - e**-x) / 2", 15)
+COSH = unary("cosh", np.cosh, FLOAT, lambda y, x: (lambda: sinh(x),), "(e**x + e**-x) / 2", 15)
+TANH = unary("tanh", np.tanh, FLOAT, lambda y, x: (lambda: e.subtract(1, square(y)),), "derivative 1 - y**2", 15)
+ASINH = unary("asinh", np.arcsinh, FLOAT, lambda y, x: (lambda: rsqrt(e.add(1, square(x))),), "inverse of sinh", 20)
+# Two roots, so that x < -1, where acosh is NaN, has a NaN slope as well.
+ACOSH = unary(
+    "acosh", np.arccosh, FLOAT,
+    lambda y, x: (lambda: e.multiply(rsqrt(e.subtract(x, 1)), rsqrt(e.add(x, 1))),), "inverse of cosh", 20,
+)
+ATANH = unary(
+    "atanh", np.arctanh, FLOAT, lambda y, x: (lambda: reciprocal(_one_minus_square(x)),), "inverse of tanh", 20
+)
+
+# -- rounding, tests and bits ------------------------------------------------------------------------------------------
+
+FLOOR = unary("floor", np.floor, FLOAT, piecewise_constant("floor"), "largest integer not above x")
+CEIL = unary("ceil", np.ceil, FLOAT, piecewise_constant("ceil"), "smallest integer not below x")
+ROUND = unary("round", np.rint, FLOAT, piecewise_constant("round"), "nearest integer, halves to even")
+TRUNC = unary("trunc", np.trunc, FLOAT, piecewise_constant("trunc"), "nearest integer towards 0")
+ISNAN = unary("isnan", np.isnan, FLOAT, BOOL_RESULT, "whether x is NaN", 1, dtypes.bool_)
+ISINF = unary("isinf", np.isinf, FLOAT, BOOL_RESULT, "whether x is infinite", 1, dtypes.bool_)
+ISFINITE = unary("isfinite", np.isfinite, FLOAT, BOOL_RESULT, "whether x is neither NaN nor infinite", 1, dtypes.bool_)
+LOGICAL_NOT = unary("logical_not", np.logical_not, BOOL, BOOL_RESULT, "not x")
+BITWISE_INVERT = unary("bitwise_invert", np.invert, BITS, BITWISE, "all bits of x flipped")
+
+negative = unary_function(NEGATIVE)
+abs = unary_function(ABS)
+sign = unary_function(SIGN)
+square = unary_function(SQUARE)
+reciprocal = unary_function(RECIPROCAL)
+sqrt = unary_function(SQRT)
+rsqrt = unary_function(RSQRT)
+cbrt = unary_function(CBRT)
+exp = unary_function(EXP)
+exp2 = unary_function(EXP2)
+expm1 = unary_function(EXPM1)
+log = unary_function(LOG)
+log2 = unary_function(LOG2)
+log10 = unary_function(LOG10)
+log1p = unary_function(LOG1P)
+sigmoid = unary_function(SIGMOID)
+erf = unary_function(ERF)
+erfc = unary_function(ERFC)
+sin = unary_function(SIN)
+cos = unary_function(COS)
+tan = unary_function(TAN)
+asin = unary_function(ASIN)
+acos = unary_function(ACOS)
+atan = unary_function(ATAN)
+sinh = unary_function(SINH)
+cosh = unary_function(COSH)
+tanh = unary_function(TANH)
+asinh = unary_function(ASINH)
+acosh = unary_function(ACOSH)
+atanh = unary_function(ATANH)
+floor = rounding_function(FLOOR)
+ceil = rounding_function(CEIL)
+round = rounding_function(ROUND)
+trunc = rounding_function(TRUNC)
+isnan = unary_function(ISNAN)
+isinf = unary_function(ISINF)
+isfinite = unary_function(ISFINITE)
+logical_not = unary_function(LOGICAL_NOT)
+bitwise_invert = unary_function(BITWISE_INVERT)
