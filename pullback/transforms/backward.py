@@ -1,0 +1,155 @@
+"""``loss.backward()``: reverse mode in PyTorch's style, from a tensor to the leaves that asked for a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GradientError
+from ..graph.graph import lineage
+from ..graph.node import Node
+from ..graph.state import describe_site, state
+from ..graph.tracking import no_grad
+from ..ops.elementwise import add
+from .derivative import Hook, gradients_of, ones_of
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+
+def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -> None:
+    """Add the gradient of ``tensor`` to ``.grad`` of every leaf that it depends on.
+
+    A leaf is a tensor on which ``requires_grad_()`` was called. Nothing is freed: calling this again adds again.
+
+    Args:
+        gradient: the cotangent, of the tensor's shape; may be left out where the tensor has one element.
+        create_graph: the gradients can be differentiated themselves. Otherwise they are constants.
+
+    Raises GradientError if the tensor does not depend on a leaf, is not floating, needs a cotangent, or if an op on the
+    way has no derivative.
+    """
+    from . import pytree
+    from .functional import _matching
+
+    node = tensor.node
+    if node.dtype.kind != "f":
+        raise GradientError(
+            f"backward: the tensor has dtype {node.dtype.name} and shape {node.shape}; only floating tensors have "
+            "derivatives"
+        )
+    if not node.rg:
+        raise GradientError(
+            f"backward: the tensor (shape {node.shape}, made at {describe_site(node.site)}) does not depend on a tensor "
+            "that requires a gradient; call x.requires_grad_() on the inputs before computing it, and not under "
+            "pb.no_grad()"
+        )
+    if gradient is None:
+        if node.size != 1:
+            raise GradientError(
+                f"backward: the tensor has shape {node.shape}; only a tensor of one element has a gradient without a "
+                "cotangent. Reduce it with pb.sum or pb.mean, or pass gradient=, a tensor of its shape"
+            )
+        cotangent = ones_of(node)
+    else:
+        (cotangent,) = _matching("backward", "gradient", [node], pytree.structure(tensor), gradient)
+    leaves, hooks = _leaves(node)
+    if create_graph:
+        found = gradients_of([node], [cotangent], leaves, hooks=hooks)
+        _collect(leaves, found)
+        return
+    with no_grad():
+        found = gradients_of([node], [cotangent], leaves, hooks=hooks)
+        _collect(leaves, found)
+
+
+def register_hook(tensor: Tensor, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
+    """Call ``hook(gradient)`` in every ``backward`` that reaches the value that ``tensor`` now names.
+
+    What the hook returns, if not None, replaces the gradient. Returns a function that removes the hook.
+    Raises GradientError if the tensor is not tracked by ``requires_grad_()``.
+    """
+    node = tensor.node
+    if not node.rg:
+        raise GradientError("register_hook: the tensor does not require a gradient; call x.requires_grad_() first")
+    if tensor._hooks is None:
+        tensor._hooks = []
+    hooks = tensor._hooks
+    hooks.append(hook)
+
+    def remove() -> None:
+        if hook in hooks:
+            hooks.remove(hook)
+
+    return remove
+
+
+def _handles(node: Node) -> Iterator[Any]:
+    """The live tensors that name ``node``, as the current thread's trace sees it."""
+    handles = node.handles
+    if handles is None:
+        return
+    for reference in handles if isinstance(handles, tuple) else (handles,):
+        handle = reference()
+        if handle is None:
+            continue
+        own = handle._node
+        if own is node or (own.trace is not state.trace and state.trace is not None and handle.node is node):
+            yield handle
+
+
+def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook] | None]:
+    """The nodes below ``output`` at which gradients are collected, and the hooks of the tensors on the way."""
+    leaves: list[Node] = []
+    hooks: dict[int, Hook] = {}
+    seen = {id(output)}
+    stack = [output]
+    while stack:
+        node = stack.pop()
+        is_leaf = True
+        if not node.constant:
+            for operand in lineage(node):
+                if operand.rg:
+                    is_leaf = False
+                    if id(operand) not in seen:
+                        seen.add(id(operand))
+                        stack.append(operand)
+        if is_leaf:
+            leaves.append(node)
+        if node.handles is not None:
+            functions = [hook for handle in _handles(node) if handle._hooks for hook in handle._hooks]
+            if functions:
+                hooks[id(node)] = _chain(functions)
+    return leaves, hooks or None
+
+
+def _chain(functions: list[Callable[[Tensor], Any]]) -> Hook:
+    from ..tensor import Tensor
+
+    def run(cotangent: Node) -> Node:
+        for function in functions:
+            result = function(Tensor(cotangent))
+            if result is None:
+                continue
+            if not isinstance(result, Tensor) or result.shape != cotangent.shape or result.dtype is not cotangent.dtype:
+                raise GradientError(
+                    f"a gradient hook must return None or a tensor of shape {cotangent.shape} and dtype "
+                    f"{cotangent.dtype.name}"
+                )
+            cotangent = result.node
+        return cotangent
+
+    return run
+
+
+def _collect(leaves: list[Node], found: list[Node | None]) -> None:
+    from ..tensor import Tensor
+
+    for leaf, gradient in zip(leaves, found):
+        if gradient is None:
+            continue
+        for handle in _handles(leaf):
+            if not handle._requires_grad:
+                continue
+            before = handle.grad
+            handle.grad = Tensor(gradient if before is None else add(before.node, gradient))

@@ -1,0 +1,321 @@
+"""The derivative engine: forward and reverse mode from the ops' declarations (see ``ops/record.py``).
+
+Both modes read nodes and write nodes, so a derivative can be differentiated, batched and compiled like any graph.
+Neither recurses, and both take time linear in the number of nodes between inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..errors import GradientError
+from ..graph.graph import lineage
+from ..graph.node import Node, bind
+from ..graph.state import describe_site, state
+from ..graph.tracking import Scope, open_scope
+from ..ops.elementwise import add, cast, multiply, negative, strong_multiply
+from ..ops.leaf import CONSTANT, constant, full, parameter, zeros_like
+from ..ops.movement import BROADCAST_TO, RESHAPE, broadcast_to, reshape
+from ..ops.record import Jvp, Linear, NoDerivative, Partials
+from ..ops.reduction import reduce_sum
+from ..shapes import broadcast_shapes
+
+Number = bool | int | float
+Hook = Callable[[Node], Node]
+
+
+def gradients_of(
+    outputs: Sequence[Node],
+    cotangents: Sequence[Node],
+    inputs: Sequence[Node],
+    scope: Scope | None = None,
+    hooks: dict[int, Hook] | None = None,
+) -> list[Node | None]:
+    """Reverse mode: for each input, the sum over outputs of cotangent times derivative; None where no path leads to it.
+
+    cotangents: one for each output, of its shape and dtype.
+    scope: follow only nodes that depend on the inputs of this scope; else every tracked node is followed.
+    hooks: by ``id`` of a node, what is applied to that node's cotangent once it is complete.
+    Raises GradientError where a path leads through an op without a derivative.
+    """
+    order, needed = _paths(outputs, inputs, scope)
+    collected: dict[int, Node] = {}
+    for output, cotangent in zip(outputs, cotangents):
+        if id(output) in needed:
+            _accumulate(collected, output, cotangent)
+    wanted = {id(node) for node in inputs}
+    result: dict[int, Node] = {}
+    site = state.site
+    try:
+        for node in reversed(order):
+            cotangent_ = collected.pop(id(node), None)
+            if cotangent_ is None:
+                continue
+            if hooks is not None and id(node) in hooks:
+                cotangent_ = hooks[id(node)](cotangent_)
+            if id(node) in wanted:
+                result[id(node)] = cotangent_
+            if node.constant:
+                continue
+            derivative = node.op.derivative
+            operands = lineage(node)
+            if not operands:
+                continue
+            state.site = node.site
+            if type(derivative) is Partials:
+                for operand, partial in zip(operands, derivative.fn(node, *operands)):
+                    if partial is None or id(operand) not in needed:
+                        continue
+                    contribution = _scale(cotangent_, partial() if callable(partial) else partial)
+                    if contribution.shape != node.shape:
+                        contribution = broadcast_to(contribution, node.shape)
+                    if contribution.shape != operand.shape:
+                        contribution = sum_to_shape(contribution, operand.shape)
+                    _accumulate(collected, operand, contribution)
+            elif type(derivative) is Linear:
+                for index in derivative.inputs or range(len(operands)):
+                    operand = operands[index]
+                    if id(operand) in needed:
+                        _accumulate(collected, operand, derivative.transpose(node, cotangent_, index))
+            elif type(derivative) is Jvp:
+                positions = [i for i, operand in enumerate(operands) if id(operand) in needed]
+                for index, transposed in zip(positions, _transpose_jvp(node, cotangent_, positions)):
+                    if transposed is not None:
+                        _accumulate(collected, operands[index], transposed)
+            elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):
+                raise no_derivative(node)
+    finally:
+        state.site = site
+    return [result.get(id(node)) for node in inputs]
+
+
+def tangents_of(
+    outputs: Sequence[Node], inputs: Sequence[Node], tangents: Sequence[Node], scope: Scope | None = None
+) -> list[Node | None]:
+    """Forward mode: for each output, the sum over inputs of derivative times tangent; None where no path leads to it.
+
+    tangents: one for each input, of its shape and dtype. The inputs are taken as independent of each other.
+    scope, errors: as in :func:`gradients_of`.
+    """
+    order, _ = _paths(outputs, inputs, scope)
+    known: dict[int, Node] = {}
+    for node, tangent in zip(inputs, tangents):
+        _accumulate(known, node, tangent)
+    wanted = {id(node) for node in inputs}
+    site = state.site
+    try:
+        for node in order:
+            if id(node) in wanted or node.constant:
+                continue
+            operands = lineage(node)
+            given = [known.get(id(operand)) for operand in operands]
+            if not any(tangent is not None for tangent in given):
+                continue
+            state.site = node.site
+            tangent_ = _tangent(node, operands, given)
+            if tangent_ is not None:
+                known[id(node)] = tangent_
+    finally:
+        state.site = site
+    return [known.get(id(node)) for node in outputs]
+
+
+def _tangent(node: Node, operands: tuple[Node, ...], given: list[Node | None]) -> Node | None:
+    """The tangent of one node from those of its operands."""
+    derivative = node.op.derivative
+    total: Node | None = None
+    if type(derivative) is Partials:
+        for tangent, partial in zip(given, derivative.fn(node, *operands)):
+            if tangent is None or partial is None:
+                continue
+            term = _scale(tangent, partial() if callable(partial) else partial)
+            if term.dtype is not node.dtype:
+                term = cast(term, node.dtype)
+            total = term if total is None else add(total, term)
+        if total is not None and total.shape != node.shape:
+            total = broadcast_to(total, node.shape)
+        return total
+    if type(derivative) is Linear:
+        positions = derivative.inputs or range(len(operands))
+        linear = [index for index in positions if given[index] is not None]
+        if not linear:
+            return None
+        if derivative.joint:
+            inputs = list(operands)
+            for index in positions:
+                tangent = given[index]
+                inputs[index] = zeros_like(operands[index]) if tangent is None else tangent
+            return bind(node.op, tuple(inputs), node.attrs)
+        for index in linear:
+            inputs = list(operands)
+            inputs[index] = given[index]  # type: ignore[assignment]
+            term = bind(node.op, tuple(inputs), node.attrs)
+            total = term if total is None else add(total, term)
+        return total
+    if type(derivative) is Jvp:
+        return derivative.fn(node, tuple(given))
+    if type(derivative) is NoDerivative and not derivative.zero:
+        raise no_derivative(node)
+    return None
+
+
+def transpose_linear(
+    function: Callable[[tuple[Node, ...]], Node], like: Sequence[Node], cotangent: Node
+) -> list[Node | None]:
+    """Cotangents of the arguments of a linear ``function``: its transpose, applied to ``cotangent``.
+
+    The function is called once with placeholders of the shapes and dtypes of ``like``. Being linear, its derivative
+    is itself, so reverse mode over what it builds gives the transpose, in which no placeholder is left.
+    """
+    grad_enabled = state.grad_enabled
+    with Scope() as scope:
+        state.grad_enabled = True
+        try:
+            placeholders = []
+            for index, node in enumerate(like):
+                placeholder = parameter(index, node.shape, node.dtype)
+                placeholder.scope = scope
+                placeholders.append(placeholder)
+            output = function(tuple(placeholders))
+        finally:
+            state.grad_enabled = grad_enabled
+        if output is None:
+            return [None] * len(placeholders)
+        return gradients_of([output], [cotangent], placeholders, scope)
+
+
+def _transpose_jvp(node: Node, cotangent: Node, positions: list[int]) -> list[Node | None]:
+    rule: Callable[[Node, tuple[Node | None, ...]], Node] = node.op.derivative.fn  # type: ignore[union-attr]
+    count = len(node.inputs)
+
+    def tangent(placeholders: tuple[Node, ...]) -> Node:
+        given: list[Node | None] = [None] * count
+        for position, placeholder in zip(positions, placeholders):
+            given[position] = placeholder
+        return rule(node, tuple(given))
+
+    return transpose_linear(tangent, [node.inputs[position] for position in positions], cotangent)
+
+
+def _paths(outputs: Sequence[Node], inputs: Sequence[Node], scope: Scope | None) -> tuple[list[Node], set[int]]:
+    """The nodes on a differentiable path from an input to an output, inputs before users; and their ids."""
+    needed = {id(node) for node in inputs}
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, tuple[Node, ...], int]] = []
+    for output in outputs:
+        if id(output) in seen:
+            continue
+        seen.add(id(output))
+        stack.append((output, _followed(output, scope), 0))
+        while stack:
+            node, operands, position = stack.pop()
+            count = len(operands)
+            while position < count:
+                operand = operands[position]
+                position += 1
+                if id(operand) not in seen:
+                    seen.add(id(operand))
+                    stack.append((node, operands, position))
+                    stack.append((operand, _followed(operand, scope), 0))
+                    break
+            else:
+                if id(node) in needed:
+                    order.append(node)
+                else:
+                    for operand in operands:
+                        if id(operand) in needed:
+                            needed.add(id(node))
+                            order.append(node)
+                            break
+    return order, needed
+
+
+def _followed(node: Node, scope: Scope | None) -> tuple[Node, ...]:
+    """The operands through which a derivative of ``node`` may lead."""
+    if node.constant or node.dtype.kind != "f":
+        return ()
+    if scope is None:
+        if not node.rg and open_scope(node.scope) is None:
+            return ()
+    elif node.scope is not scope and open_scope(node.scope) is not scope:
+        return ()
+    derivative = node.op.derivative
+    if type(derivative) is NoDerivative and derivative.zero:
+        return ()
+    return lineage(node)
+
+
+def _accumulate(collected: dict[int, Node], node: Node, contribution: Node) -> None:
+    if contribution.dtype is not node.dtype:
+        contribution = cast(contribution, node.dtype)
+    if _uniform(contribution) == 0:
+        return
+    before = collected.get(id(node))
+    collected[id(node)] = contribution if before is None else add(before, contribution)
+
+
+def _uniform(node: Node) -> Number | None:
+    """The number that every element of ``node`` is known to be; None where none is known."""
+    while (node.op is BROADCAST_TO or node.op is RESHAPE) and node.inputs:
+        node = node.inputs[0]
+    return node.attrs[0] if node.op is CONSTANT else None
+
+
+def _scale(factor: Node, partial: Node | Number) -> Node:
+    """A cotangent or tangent times a partial, its zeros strong; known ones and numbers cost nothing at run time.
+
+    The shape is the two shapes' broadcast.
+    """
+    uniform = _uniform(factor)
+    if not isinstance(partial, Node):
+        if partial == 1:
+            return factor
+        if uniform is not None:
+            return full(factor.shape, uniform * partial, factor.dtype)
+        return negative(factor) if partial == -1 else multiply(factor, constant(partial, factor.dtype))
+    if partial.dtype is not factor.dtype:
+        factor = cast(factor, partial.dtype)
+    if uniform is not None:
+        # Exact for these two; the product with any other number is left to the kernel, which has it as an argument.
+        if uniform in (1, -1):
+            result = partial if uniform == 1 else negative(partial)
+            shape = broadcast_shapes(result.shape, factor.shape)
+            return result if result.shape == shape else broadcast_to(result, shape)
+    return strong_multiply(factor, partial)
+
+
+def sum_to_shape(node: Node, shape: tuple[int, ...]) -> Node:
+    """``node`` summed over the axes along which an operand of ``shape`` was broadcast to its shape."""
+    if node.shape == shape:
+        return node
+    extra = node.ndim - len(shape)
+    axes = (*range(extra), *(extra + i for i, extent in enumerate(shape) if extent == 1 != node.shape[extra + i]))
+    uniform = _uniform(node)
+    if uniform is not None:
+        count = 1
+        for axis in axes:
+            count *= node.shape[axis]
+        return full(shape, uniform * count, node.dtype)
+    if axes:
+        node = reduce_sum(node, axes, False)
+    return node if node.shape == shape else reshape(node, shape)
+
+
+def no_derivative(node: Node) -> GradientError:
+    """The error of an op on the path that has no derivative."""
+    why = node.op.derivative.why if isinstance(node.op.derivative, NoDerivative) else "none is declared"
+    return GradientError(
+        f"{node.op.name} has no derivative: {why} (made at {describe_site(node.site)}); "
+        "pb.stop_gradient(x) treats a value as a constant"
+    )
+
+
+def zeros_of(node: Node) -> Node:
+    """Zeros of the shape and dtype of ``node``: the derivative of something disconnected."""
+    return full(node.shape, 0, node.dtype)
+
+
+def ones_of(node: Node) -> Node:
+    """Ones of the shape and dtype of ``node``."""
+    return full(node.shape, 1, node.dtype)

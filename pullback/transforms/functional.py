@@ -1,0 +1,564 @@
+"""Derivatives of functions: grad, vjp, jvp, Jacobians, and gradients between tensors.
+
+Arguments and results are pytrees of tensors; a derivative has the structure of what it is a derivative by. Transforms
+nest in any order and to any depth. The function runs on lazy tensors that have values, so it may branch on them
+(outside ``jit`` and ``vmap``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, GradientError, ShapeError
+from ..graph.node import Node
+from ..graph.state import describe_site, state
+from ..graph.tracking import Scope, is_tracked, no_grad
+from ..ops.elementwise import alias, cast
+from ..ops.elementwise import stop_gradient as stop_gradient_node
+from ..ops.leaf import DATA
+from ..ops.movement import permute, reshape
+from ..tensor import Tensor
+from . import pytree
+from .derivative import gradients_of, ones_of, tangents_of, zeros_of
+from .linear_map import LinearMap, basis
+
+Function = Callable[..., Any]
+
+_ARRAYS = (Tensor, np.ndarray, np.generic, bool, int, float)
+
+
+class _Primals:
+    """The arguments that a transform differentiates by: their leaves as alias nodes of its scope."""
+
+    def __init__(self, name: str, scope: Scope, trees: Any, labels: Callable[[str], str]) -> None:
+        self.name = name
+        self.given, self.structure = pytree.flatten(trees)
+        self.labels = labels
+        self.trees = trees
+        self.nodes: list[Node] = []
+        self.tensors: list[Tensor] = []
+        for index, leaf in enumerate(self.given):
+            node = _input_node(self._float_node(leaf, index))
+            node.scope = scope
+            self.nodes.append(node)
+            self.tensors.append(Tensor(node))
+
+    def path(self, index: int) -> str:
+        """How the caller would write leaf ``index``."""
+        return self.labels(pytree.leaves_with_paths(self.trees)[index][0])
+
+    def _float_node(self, leaf: Any, index: int) -> Node:
+        if not isinstance(leaf, _ARRAYS):
+            raise GradientError(
+                f"{self.name}: {self.path(index)} is a {type(leaf).__name__}, not a floating tensor; "
+                "differentiate by other arguments with argnums"
+            )
+        node = _as_node(leaf)
+        if node.dtype.kind != "f":
+            raise GradientError(
+                f"{self.name}: {self.path(index)} has dtype {node.dtype.name} and shape {node.shape}; only floating "
+                "tensors have derivatives: cast it with x.astype(pb.float32), or differentiate by other arguments "
+                "with argnums"
+            )
+        return node
+
+    def arguments(self) -> Any:
+        """The arguments as the function receives them."""
+        return pytree.unflatten(self.structure, self.tensors)
+
+    def write_back(self) -> None:
+        """What the function rebound (``x += 1``, a running mean in a module) is rebound in the caller's tensors."""
+        for leaf, tensor, node in zip(self.given, self.tensors, self.nodes):
+            if tensor.node is not node and isinstance(leaf, Tensor):
+                leaf.rebind(tensor.node)
+
+    def tree(self, nodes: Sequence[Node | None]) -> Any:
+        """Derivatives by the arguments, in their structure; 0 where there is no path."""
+        return pytree.unflatten(
+            self.structure,
+            [Tensor(zeros_of(own) if node is None else node) for node, own in zip(nodes, self.nodes)],
+        )
+
+
+def _input_node(node: Node) -> Node:
+    """A node of its own with the value of ``node``, to differentiate by."""
+    if node.buffer is not None and not is_tracked(node):
+        return Node(DATA, (), (), node.shape, node.dtype, node.weak, node.buffer)
+    return alias(node)
+
+
+class _Run:
+    """One call of a function under a transform: what it returned, and the scope in which its graph is kept."""
+
+    def __init__(self, name: str, function: Function, has_aux: bool) -> None:
+        self.name = name
+        self.function = function
+        self.has_aux = has_aux
+        self.aux: Any = None
+
+    def __call__(self, primals: _Primals, call: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
+        before = state.grad_enabled
+        # Under no_grad the results are constants to derivatives taken outside, not to this one.
+        state.grad_enabled = True
+        try:
+            args, kwargs = call(primals.arguments())
+            result = self.function(*args, **kwargs)
+        finally:
+            state.grad_enabled = before
+        primals.write_back()
+        if self.has_aux:
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise GradientError(
+                    f"{self.name}: with has_aux=True the function must return (output, aux), got {_kind(result)}"
+                )
+            result, self.aux = result
+        self.result = result
+        self.leaves, self.structure = pytree.flatten(result)
+        for index, leaf in enumerate(self.leaves):
+            if not isinstance(leaf, _ARRAYS):
+                path = pytree.leaves_with_paths(result)[index][0]
+                raise GradientError(
+                    f"{self.name}: the function returned {_kind(leaf)} at result{path}; expected tensors "
+                    "(further results go through has_aux=True)"
+                )
+        self.nodes = [_as_node(leaf) for leaf in self.leaves]
+
+    def scalar(self) -> Node:
+        """The only output, which must be a floating 0-d tensor."""
+        if len(self.leaves) != 1 or self.leaves[0] is not self.result:
+            raise GradientError(
+                f"{self.name}: the function must return one scalar tensor, got {_kind(self.result)}; "
+                "return further results through has_aux=True, or use pb.vjp"
+            )
+        node = self.nodes[0]
+        if node.shape != ():
+            raise GradientError(
+                f"{self.name}: the function must return a scalar, got shape {node.shape}; reduce it with pb.sum or "
+                "pb.mean, give a cotangent through pb.vjp, or use pb.jacrev"
+            )
+        if node.dtype.kind != "f":
+            raise GradientError(f"{self.name}: the function must return a floating scalar, got {node.dtype.name}")
+        return node
+
+    def output(self, tree: Any) -> Any:
+        """What the caller gets of the function's results: under ``no_grad``, constants."""
+        if state.grad_enabled:
+            return tree
+        with no_grad():
+            return pytree.map(lambda leaf: Tensor(alias(leaf.node)) if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def _as_node(leaf: Any) -> Node:
+    from ..api.convert import as_node
+
+    return as_node(leaf)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "None (is a return statement missing?)"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _positions(name: str, argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not numbers:
+        raise GradientError(f"{name}: argnums is empty; name at least one positional argument")
+    positions = []
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise GradientError(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}")
+        if not -count <= number < count:
+            raise GradientError(
+                f"{name}: argnums={argnums!r} is out of range for {count} positional arguments "
+                "(arguments passed by keyword cannot be differentiated by)"
+            )
+        positions.append(number % count)
+    if len(set(positions)) != len(positions):
+        raise GradientError(f"{name}: argnums={argnums!r} names an argument twice")
+    return tuple(positions)
+
+
+def _select(
+    name: str, scope: Scope, argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[_Primals, Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]]:
+    """The arguments that ``argnums`` names, and how to put what replaces them among the others."""
+    positions = _positions(name, argnums, len(args))
+    single = isinstance(argnums, int)
+
+    def label(path: str) -> str:
+        if single:
+            return f"argument {positions[0]}{path}"
+        index, _, rest = path[1:].partition("]")
+        return f"argument {positions[int(index)]}{rest}"
+
+    trees = args[positions[0]] if single else tuple([args[p] for p in positions])
+    primals = _Primals(name, scope, trees, label)
+
+    def call(new: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        full = list(args)
+        for position, tree in zip(positions, (new,) if single else new):
+            full[position] = tree
+        return tuple(full), kwargs
+
+    return primals, call
+
+
+def _all(name: str, scope: Scope, args: Any) -> tuple[_Primals, Any]:
+    if not isinstance(args, (tuple, list)):
+        raise GradientError(f"{name}: primals must be a tuple, one entry for each argument, got {_kind(args)}")
+    primals = _Primals(name, scope, tuple(args), lambda path: f"primals{path}")
+    return primals, lambda new: (new, {})
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def value_and_grad(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """A function that returns ``(value, gradient)`` of a scalar ``function``.
+
+    Args:
+        argnums: which positional arguments to differentiate by; an int gives one gradient, a tuple gives a tuple.
+            Each has the structure, shapes and dtypes of its argument.
+        has_aux: the function returns ``(value, aux)``; the result is ``((value, aux), gradient)``.
+
+    Raises GradientError for an argument that is not floating (naming it), a result that is no floating scalar, or an
+    op on the way that has no derivative.
+    """
+    return _value_and_grad("value_and_grad", function, argnums, has_aux)
+
+
+def _value_and_grad(name: str, function: Function, argnums: int | Sequence[int], has_aux: bool) -> Function:
+    @functools.wraps(function, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with Scope() as scope:
+            primals, call = _select(name, scope, argnums, args, kwargs)
+            run = _Run(name, function, has_aux)
+            run(primals, call)
+            output = run.scalar()
+            gradient = primals.tree(gradients_of([output], [ones_of(output)], primals.nodes, scope))
+            value = Tensor(output) if not isinstance(run.result, Tensor) else run.result
+            return run.output((value, run.aux) if has_aux else value), gradient
+
+    return wrapped
+
+
+def grad(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """The gradient of a scalar ``function``: :func:`value_and_grad` without the value (with ``has_aux``:
+    ``(gradient, aux)``)."""
+    both = _value_and_grad("grad", function, argnums, has_aux)
+
+    @functools.wraps(function, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def gradients(output: Any, inputs: Any, cotangent: Any = None) -> Any:
+    """The gradient of ``output`` by ``inputs``, tensors on which it was computed, in the structure of ``inputs``.
+
+    Args:
+        output: a tensor or a pytree of tensors.
+        inputs: a tensor or a pytree of tensors, each made with ``x.requires_grad_()`` or inside a running transform, or
+            computed from such ones.
+        cotangent: of the shape and dtype of ``output``; may be left out where that has one element.
+
+    Nothing is accumulated, and the result can be differentiated again. An input on which ``output`` does not depend
+    gets zeros. Raises GradientError if a tensor is not tracked, shapes do not fit, or an op has no derivative.
+    """
+    outputs, structure = pytree.flatten(output)
+    leaves, inputs_structure = pytree.flatten(inputs)
+    targets = []
+    for index, leaf in enumerate(leaves):
+        where = f"inputs{pytree.leaves_with_paths(inputs)[index][0]}"
+        if not isinstance(leaf, Tensor):
+            raise GradientError(f"gradients: {where} is {_kind(leaf)}, not a tensor")
+        node = leaf.node
+        if node.dtype.kind != "f":
+            raise GradientError(
+                f"gradients: {where} has dtype {node.dtype.name} and shape {node.shape}; only floating tensors have "
+                "derivatives"
+            )
+        if not is_tracked(node):
+            raise GradientError(
+                f"gradients: {where} (shape {node.shape}, made at {describe_site(node.site)}) is not tracked; call "
+                "x.requires_grad_() on it before computing with it"
+            )
+        targets.append(node)
+    nodes = []
+    for leaf in outputs:
+        if not isinstance(leaf, Tensor):
+            raise GradientError(f"gradients: output is {_kind(leaf)}, not a tensor")
+        nodes.append(_differentiable(leaf.node, "gradients"))
+    cotangents = _cotangents("gradients", nodes, structure, cotangent)
+    found = gradients_of(nodes, cotangents, targets)
+    return pytree.unflatten(
+        inputs_structure, [Tensor(zeros_of(own) if node is None else node) for node, own in zip(found, targets)]
+    )
+
+
+def _differentiable(node: Node, name: str) -> Node:
+    if node.dtype.kind != "f":
+        raise GradientError(f"{name}: output has dtype {node.dtype.name}; only floating tensors have derivatives")
+    if not is_tracked(node):
+        raise GradientError(
+            f"{name}: output (shape {node.shape}, made at {describe_site(node.site)}) does not depend on a tracked "
+            "tensor; call x.requires_grad_() on the inputs before computing it, and not under pb.no_grad()"
+        )
+    return node
+
+
+def _cotangents(name: str, nodes: list[Node], structure: Any, cotangent: Any) -> list[Node]:
+    if cotangent is None:
+        for node in nodes:
+            if node.size != 1:
+                raise GradientError(
+                    f"{name}: output has shape {node.shape} and needs a cotangent of that shape; only for a tensor of "
+                    "one element is it 1"
+                )
+        return [ones_of(node) for node in nodes]
+    return _matching(name, "cotangent", nodes, structure, cotangent)
+
+
+def _matching(name: str, what: str, nodes: Sequence[Node], structure: Any, given: Any) -> list[Node]:
+    """Nodes of a cotangent or tangent, checked against what it belongs to."""
+    found = pytree.match(structure, given, f"{name}: {what}")
+    results = []
+    for index, (leaf, node) in enumerate(zip(found, nodes)):
+        if not isinstance(leaf, _ARRAYS):
+            raise GradientError(f"{name}: {what} holds {_kind(leaf)}, expected tensors")
+        result = _as_node(leaf)
+        where = f"{what}{pytree.leaves_with_paths(given)[index][0]}"
+        if result.shape != node.shape:
+            raise ShapeError(f"{name}: {where} has shape {result.shape}, expected {node.shape}")
+        if result.dtype is not node.dtype:
+            if not result.weak and result.dtype.kind == "f" and node.dtype.kind == "f":
+                raise DTypeError(
+                    f"{name}: {where} has dtype {result.dtype.name}, expected {node.dtype.name}; "
+                    f"cast it with x.astype(pb.{node.dtype.name})"
+                )
+            result = cast(result, node.dtype)
+        results.append(result)
+    return results
+
+
+# -- vjp and jvp -------------------------------------------------------------------------------------------------------
+
+
+def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """``(output, pullback)`` of ``function`` at ``primals``.
+
+    ``pullback(cotangent)`` takes a cotangent of the structure of ``output`` and returns a tuple, the cotangent of each
+    primal. It may be called many times and at any later time; the forward pass is not repeated.
+    has_aux: the function returns ``(output, aux)``; the result is ``(output, pullback, aux)``.
+    """
+    with Scope() as scope:
+        arguments, call = _all("vjp", scope, primals)
+        run = _Run("vjp", function, has_aux)
+        run(arguments, call)
+        floats = [i for i, node in enumerate(run.nodes) if node.dtype.kind == "f"]
+        outputs = [run.nodes[i] for i in floats]
+        transpose = LinearMap(
+            outputs, lambda cotangents: gradients_of(outputs, cotangents, arguments.nodes, scope)
+        )
+        result = run.output(_tensors(run))
+        aux = run.output(run.aux)
+
+    def pullback(cotangent: Any) -> tuple[Any, ...]:
+        values = _matching("vjp", "cotangent", run.nodes, run.structure, cotangent)
+        return arguments.tree(transpose([values[i] for i in floats]))
+
+    return (result, pullback, aux) if has_aux else (result, pullback)
+
+
+def _tensors(run: _Run) -> Any:
+    return pytree.unflatten(
+        run.structure, [x if isinstance(x, Tensor) else Tensor(node) for x, node in zip(run.leaves, run.nodes)]
+    )
+
+
+def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> tuple[Any, ...]:
+    """``(output, tangent)``: ``function`` at ``primals``, and its derivative there in the direction ``tangents``.
+
+    primals, tangents: tuples, one entry for each argument; a tangent has the structure, shapes and dtypes of its primal.
+    has_aux: the function returns ``(output, aux)``; the result is ``(output, tangent, aux)``.
+    """
+    with Scope() as scope:
+        arguments, call = _all("jvp", scope, primals)
+        given = _tangents("jvp", arguments, tangents)
+        run = _Run("jvp", function, has_aux)
+        run(arguments, call)
+        found = tangents_of(run.nodes, arguments.nodes, given, scope)
+        tangent = _output_tree(run, found)
+        result = run.output(_tensors(run))
+        return (result, tangent, run.output(run.aux)) if has_aux else (result, tangent)
+
+
+def _tangents(name: str, arguments: _Primals, tangents: Any) -> list[Node]:
+    if not isinstance(tangents, (tuple, list)):
+        raise GradientError(f"{name}: tangents must be a tuple, one entry for each primal, got {_kind(tangents)}")
+    return _matching(name, "tangents", arguments.nodes, arguments.structure, tuple(tangents))
+
+
+def _output_tree(run: _Run, found: Sequence[Node | None]) -> Any:
+    return pytree.unflatten(
+        run.structure,
+        [Tensor(zeros_of(own) if node is None else node) for node, own in zip(found, run.nodes)],
+    )
+
+
+def linearize(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """``(output, pushforward)``: ``pushforward(*tangents)`` is the derivative of ``function`` at ``primals`` in the
+    direction ``tangents``. It may be called many times; the forward pass is not repeated.
+
+    has_aux: the function returns ``(output, aux)``; the result is ``(output, pushforward, aux)``.
+    """
+    with Scope() as scope:
+        arguments, call = _all("linearize", scope, primals)
+        run = _Run("linearize", function, has_aux)
+        run(arguments, call)
+        derivative = LinearMap(
+            arguments.nodes, lambda tangents: tangents_of(run.nodes, arguments.nodes, tangents, scope)
+        )
+        result = run.output(_tensors(run))
+        aux = run.output(run.aux)
+
+    def pushforward(*tangents: Any) -> Any:
+        return _output_tree(run, derivative(_tangents("linearize", arguments, tangents)))
+
+    return (result, pushforward, aux) if has_aux else (result, pushforward)
+
+
+# -- Jacobians ---------------------------------------------------------------------------------------------------------
+
+
+def jacrev(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """The Jacobian of ``function`` by reverse mode, all rows at once: right where outputs are fewer than inputs.
+
+    The result has the structure of the output, in each leaf of which is the structure of the argument (for a tuple of
+    ``argnums``, a tuple of these). A leaf has the output's shape followed by the input's.
+    has_aux: the function returns ``(output, aux)``; the result is ``(jacobian, aux)``.
+    """
+
+    @functools.wraps(function, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with Scope() as scope:
+            primals, call = _select("jacrev", scope, argnums, args, kwargs)
+            run = _Run("jacrev", function, has_aux)
+            run(primals, call)
+            rows = [_rows(node, primals, scope) for node in _float_outputs(run)]
+            jacobian = pytree.unflatten(run.structure, rows)
+            return (jacobian, run.output(run.aux)) if has_aux else jacobian
+
+    return wrapped
+
+
+def _rows(output: Node, primals: _Primals, scope: Scope) -> Any:
+    if output.size == 1:
+        found = gradients_of([output], [ones_of(output)], primals.nodes, scope)
+    else:
+        transpose = LinearMap([output], lambda cotangents: gradients_of([output], cotangents, primals.nodes, scope))
+        vectors, size = basis(output)
+        found = transpose.batched([vectors], size)
+    return pytree.unflatten(
+        primals.structure,
+        [_jacobian_block(node, (*output.shape, *own.shape), own) for node, own in zip(found, primals.nodes)],
+    )
+
+
+def _jacobian_block(node: Node | None, shape: tuple[int, ...], like: Node) -> Tensor:
+    from ..ops.leaf import full
+
+    if node is None:
+        return Tensor(full(shape, 0, like.dtype))
+    return Tensor(node if node.shape == shape else reshape(node, shape))
+
+
+def jacfwd(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """The Jacobian of ``function`` by forward mode, all columns at once: right where inputs are fewer than outputs.
+
+    Results as of :func:`jacrev`.
+    """
+
+    @functools.wraps(function, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with Scope() as scope:
+            primals, call = _select("jacfwd", scope, argnums, args, kwargs)
+            run = _Run("jacfwd", function, has_aux)
+            run(primals, call)
+            outputs = _float_outputs(run)
+            columns = [_columns(outputs, own, scope) for own in primals.nodes]
+            jacobian = pytree.unflatten(
+                run.structure,
+                [pytree.unflatten(primals.structure, [column[i] for column in columns]) for i in range(len(outputs))],
+            )
+            return (jacobian, run.output(run.aux)) if has_aux else jacobian
+
+    return wrapped
+
+
+def _columns(outputs: list[Node], own: Node, scope: Scope) -> list[Tensor]:
+    """The derivative of every output by one input."""
+    if own.size == 1:
+        found = tangents_of(outputs, [own], [ones_of(own)], scope)
+    else:
+        derivative = LinearMap([own], lambda tangents: tangents_of(outputs, [own], tangents, scope))
+        vectors, size = basis(own)
+        # The batch axis counts the input's elements, which come last in a Jacobian.
+        found = [
+            None if node is None else permute(node, (*range(1, node.ndim), 0))
+            for node in derivative.batched([vectors], size)
+        ]
+    return [
+        _jacobian_block(node, (*output.shape, *own.shape), output) for node, output in zip(found, outputs)
+    ]
+
+
+def _float_outputs(run: _Run) -> list[Node]:
+    for index, node in enumerate(run.nodes):
+        if node.dtype.kind != "f":
+            path = pytree.leaves_with_paths(run.result)[index][0]
+            raise GradientError(f"{run.name}: result{path} has dtype {node.dtype.name}; only floating tensors have "
+                                "derivatives (further results go through has_aux=True)")
+    return run.nodes
+
+
+def hessian(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """The matrix of second derivatives of ``function``: forward mode over reverse mode, all columns at once.
+
+    The result has the structure of :func:`jacfwd` of :func:`jacrev`: for a scalar function of one array, its shape twice.
+    """
+    return jacfwd(jacrev(function, argnums, has_aux), argnums, has_aux)
+
+
+def hvp(function: Function, primals: Any, tangents: Any) -> Any:
+    """The Hessian of a scalar ``function`` at ``primals`` times ``tangents``, without the Hessian (forward over reverse).
+
+    primals, tangents: tuples, one entry for each argument of the function; the result is the product's entry for the
+    only argument, or a tuple of them. A single primal that is no tuple may be given as it is.
+    """
+    if not isinstance(primals, (tuple, list)):
+        primals, tangents = (primals,), (tangents,)
+    numbers = 0 if len(primals) == 1 else tuple(range(len(primals)))
+    return jvp(_renamed("hvp", function, numbers), primals, tangents)[1]
+
+
+def _renamed(name: str, function: Function, argnums: int | tuple[int, ...]) -> Function:
+    both = _value_and_grad(name, function, argnums, False)
+    return lambda *args: both(*args)[1]
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+def stop_gradient(tree: Any) -> Any:
+    """``tree`` with every tensor made a constant to derivatives, in value unchanged."""
+    return pytree.map(lambda leaf: Tensor(stop_gradient_node(leaf.node)) if isinstance(leaf, Tensor) else leaf, tree)

@@ -1,0 +1,192 @@
+"""Guards: what a trace depends on besides tensors.
+
+A traced function that reads ``self.training`` took one of two paths; the trace serves only as long as the flag keeps its
+value. While a trace is recorded, attribute access of the *watched* classes (``nn.Module``) is recorded with it. Outside of
+traces these classes read attributes at full speed; setting one advances ``epoch``, so that checking the guards of a trace
+is one comparison as long as nothing was set anywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+from weakref import ref
+
+from ..graph.handle import Handle
+from ..graph.state import state
+from ..graph.trace import Guard, Trace
+
+_count = itertools.count(1)
+_epoch = 0
+_watched: list[type] = []
+_lock = threading.Lock()
+_recording = 0
+
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+_MISSING = object()
+
+
+def touch() -> None:
+    """Say that a static attribute of some watched object has changed."""
+    global _epoch
+    _epoch = next(_count)
+
+
+def current_epoch() -> int:
+    """Changes whenever a guard may have."""
+    return _epoch
+
+
+def watch(cls: type) -> type:
+    """Class decorator: record attribute reads of instances of ``cls`` and its subclasses while tracing."""
+    _watched.append(cls)
+    return cls
+
+
+class recording:
+    """Context manager: the watched classes record attribute reads of threads that trace."""
+
+    def __enter__(self) -> None:
+        global _recording
+        with _lock:
+            _recording += 1
+            if _recording == 1:
+                for cls in _watched:
+                    type.__setattr__(cls, "__getattribute__", _recording_getattribute)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        global _recording
+        with _lock:
+            _recording -= 1
+            if _recording == 0:
+                for cls in _watched:
+                    type.__delattr__(cls, "__getattribute__")
+
+
+def _recording_getattribute(self: Any, name: str) -> Any:
+    value = object.__getattribute__(self, name)
+    trace = state.trace
+    if trace is None or id(self) in trace.own:
+        return value
+    if name == "__dict__":
+        note_all(trace, self, value)
+    elif name in object.__getattribute__(self, "__dict__") or (isinstance(value, _SCALARS) and name[:2] != "__"):
+        note(trace, self, name, read_attribute, value)
+    return value
+
+
+def read_attribute(owner: Any, name: str) -> Any:
+    """The attribute ``name`` as a guard sees it."""
+    return getattr(owner, name, _MISSING)
+
+
+def _read_names(owner: Any, name: str) -> Any:
+    return tuple(owner.__dict__)
+
+
+def note(trace: Trace, owner: Any, name: str, read: Callable[[Any, str], Any], value: Any) -> None:
+    """Record that the function that ``trace`` records saw ``read(owner, name) == value``."""
+    if id(owner) in trace.own:
+        return
+    _pin(trace, value)
+    trace.guard(Guard(owner, name, read, snapshot(value), _holds_mutable(value)))
+
+
+def note_all(trace: Trace, owner: Any, attributes: dict[str, Any]) -> None:
+    """Record that the function saw every attribute of ``owner``."""
+    trace.guard(Guard(owner, "__dict__", _read_names, snapshot(tuple(attributes)), False))
+    for name, value in attributes.items():
+        note(trace, owner, name, read_attribute, value)
+
+
+def _pin(trace: Trace, value: Any) -> None:
+    if isinstance(value, Handle):
+        trace.pin(value)
+    elif isinstance(value, list | tuple):
+        for element in value:
+            _pin(trace, element)
+    elif isinstance(value, dict):
+        for element in value.values():
+            _pin(trace, element)
+
+
+class _Same:
+    """Equal to one object only."""
+
+    __slots__ = ("_object", "_reference")
+
+    def __init__(self, obj: Any) -> None:
+        self._object = None
+        try:
+            self._reference: Any = ref(obj)
+        except TypeError:
+            self._reference = None
+            self._object = obj
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._object if self._reference is None else self._reference()
+        theirs = other
+        if isinstance(other, _Same):
+            theirs = other._object if other._reference is None else other._reference()
+        return mine is not None and mine is theirs
+
+    __hash__ = object.__hash__
+
+
+def snapshot(value: Any) -> Any:
+    """Equal for values that a trace need not tell apart: scalars by value, containers by contents, the rest by identity."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return (kind, value)
+    if kind is list or kind is tuple:
+        return (kind, *[snapshot(element) for element in value])
+    if kind is dict:
+        return (kind, *[(key, snapshot(element)) for key, element in value.items()])
+    return _Same(value)
+
+
+class Guards:
+    """The guards of a finished trace."""
+
+    __slots__ = ("_epoch", "_stable", "_volatile")
+
+    def __init__(self, trace: Trace) -> None:
+        self._epoch = _epoch
+        self._stable: list[tuple[Any, str, Any, Any]] = []
+        self._volatile: list[tuple[Any, str, Any, Any]] = []
+        for guard in trace.guards.values():
+            item = (ref(guard.owner), guard.name, guard.read, guard.value)
+            (self._volatile if guard.volatile else self._stable).append(item)
+
+    def forget_the_dead(self) -> None:
+        """Drop guards on objects that lived only in the traced function."""
+        self._stable = [item for item in self._stable if item[0]() is not None]
+        self._volatile = [item for item in self._volatile if item[0]() is not None]
+
+    def hold(self) -> bool:
+        """Whether everything is as the trace saw it."""
+        epoch = _epoch
+        if epoch != self._epoch:
+            if not _all_hold(self._stable):
+                return False
+            self._epoch = epoch
+        return not self._volatile or _all_hold(self._volatile)
+
+
+def _all_hold(items: list[tuple[Any, str, Any, Any]]) -> bool:
+    for owner, name, read, value in items:
+        obj = owner()
+        if obj is None or snapshot(read(obj, name)) != value:
+            return False
+    return True
+
+
+def _holds_mutable(value: Any) -> bool:
+    if isinstance(value, list | dict):
+        return True
+    return isinstance(value, tuple) and any(_holds_mutable(element) for element in value)

@@ -1,0 +1,238 @@
+"""jit: run a function once to record its graph, then run only the compiled program.
+
+The recorded graph is a pure function of the argument leaves and of the *hidden inputs*, the tensors that the function read
+from elsewhere; its outputs are what the function returned and the *hidden outputs*, the tensors that it rebound (see
+graph/trace.py). A call looks up the *variants* for the types of its arguments, checks their guards, reads the hidden
+inputs, runs one program, and writes the hidden outputs back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
+from typing import Any, TypeVar, overload
+
+from .. import dtypes
+from ..errors import DTypeError, TraceError
+from ..graph.state import state
+from ..graph.trace import Untraceable, depends_on_placeholder
+from ..graph.tracking import open_scope
+from ..runtime.evaluate import get_backend
+from ..tensor import Tensor
+from . import pytree
+from .recording import leaf_kind, record
+from .variant import IN_LINE, MISS, Variant
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MAX_VARIANTS = 64  # for one set of argument types; the oldest goes first
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class Jitted:
+    """A compiled function; see :func:`jit`."""
+
+    def __init__(self, function: Callable[..., Any], static_argnames: Iterable[str] = ()) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._variants: dict[Any, list[Variant]] = {}
+        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        self._static_names = frozenset(names)
+        self._static_positions = _static_positions(function, names)
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jit of {getattr(self._function, '__qualname__', repr(self._function))}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if state.trace is not None:
+            return self._function(*args, **kwargs)
+        if kwargs or self._static_names:
+            return self._general_call(args, kwargs)
+        key: list[Any] = []
+        for arg in args:
+            if type(arg) is not Tensor:
+                return self._general_call(args, kwargs)
+            node = arg._node
+            if node.trace is not None or (node.scope is not None and open_scope(node.scope) is not None):
+                return self._general_call(args, kwargs)
+            key += (node.shape, node.dtype, node.weak, node.rg)
+        if len(args) > 1 and len(set(args)) != len(args):
+            return self._general_call(args, kwargs)
+        key += (state.grad_enabled, dtypes._default_float, get_backend())
+        found = self._variants.get(tuple(key))
+        if found is not None:
+            for variant in found:
+                result = variant(args)
+                if result is not MISS:
+                    return result if result is not IN_LINE else self._function(*args)
+        if _is_followed(args):
+            return self._function(*args)
+        return self._first_call(tuple(key), args, args, {})
+
+    def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with leaves other than distinct tensors."""
+        fixed, open_args, open_kwargs = self._split_static(args, kwargs)
+        leaves, structure = pytree.flatten((open_args, open_kwargs))
+        if _is_followed(leaves):
+            return self._function(*args, **kwargs)
+        key = (
+            structure, tuple([_leaf_key(leaf, self) for leaf in leaves]), _aliases(leaves), fixed,
+            state.grad_enabled, dtypes._default_float, get_backend(),
+        )
+        try:
+            found = self._variants.get(key)
+        except TypeError as error:
+            raise TraceError(f"{self!r}: an argument's static part is not hashable ({error})") from error
+        if found is not None:
+            for variant in found:
+                result = variant(leaves)
+                if result is not MISS:
+                    return result if result is not IN_LINE else self._function(*args, **kwargs)
+        return self._first_call(key, leaves, args, kwargs)
+
+    def _split_static(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """The static arguments as a key, and the others."""
+        if not self._static_names:
+            return (), args, kwargs
+        fixed: list[Any] = []
+        open_args = []
+        for position, arg in enumerate(args):
+            name = self._static_positions.get(position)
+            if name is None:
+                open_args.append(arg)
+            else:
+                fixed.append((name, _static_key(arg, f"static argument {name!r}", self)))
+        open_kwargs = {}
+        for name, arg in kwargs.items():
+            if name in self._static_names:
+                fixed.append((name, _static_key(arg, f"static argument {name!r}", self)))
+            else:
+                open_kwargs[name] = arg
+        return tuple(sorted(fixed, key=lambda item: item[0])), tuple(open_args), open_kwargs
+
+    def _first_call(self, key: Any, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record and compile for these types of arguments, then run what was compiled."""
+        elsewhere: set[int] = set()
+        for variant in self._variants.get(key, ()):
+            elsewhere |= variant.captured_ids()
+        pinned = [position for position, leaf in enumerate(leaves) if id(leaf) in elsewhere]
+        try:
+            variant = record(self._function, args, kwargs, self._is_static, pinned)
+        except Untraceable:
+            return self._function(*args, **kwargs)
+        result = variant(leaves)
+        if result is MISS or result is IN_LINE:
+            # The function changes what it depends on, or another thread did meanwhile.
+            return self._function(*args, **kwargs)
+        self._variants[key] = [variant, *self._variants.get(key, [])][:_MAX_VARIANTS]
+        return result
+
+    def _is_static(self, argument: int | str) -> bool:
+        """Whether the argument at a position or of a name is static."""
+        return argument in self._static_positions or argument in self._static_names
+
+
+def _static_positions(function: Callable[..., Any], names: tuple[str, ...]) -> dict[int, str]:
+    """Where the static arguments stand when they are given by position."""
+    if not names:
+        return {}
+    parameters = inspect.signature(function).parameters
+    by_keyword = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name in names:
+        if name not in parameters and not by_keyword:
+            raise TraceError(
+                f"jit: static_argnames has {name!r}, which is no parameter of "
+                f"{getattr(function, '__qualname__', function)}({', '.join(parameters)})"
+            )
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {
+        position: parameter.name
+        for position, parameter in enumerate(parameters.values())
+        if parameter.name in names and parameter.kind in positional
+    }
+
+
+def _static_key(value: Any, what: str, jitted: Jitted) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        raise TraceError(
+            f"{jitted!r}: {what} is a {type(value).__name__}, which is neither an array, a number, a container of these, nor "
+            "hashable, so calls with it cannot be told apart; pass it in another form or let the function close over it"
+        ) from None
+    return type(value), value
+
+
+def _leaf_key(leaf: Any, jitted: Jitted) -> Any:
+    """What a leaf contributes to the key of a call."""
+    kind = leaf_kind(leaf)
+    if kind == "tensor":
+        node = leaf.node  # raises if it belongs to a finished trace
+        return node.shape, node.dtype, node.weak, node.rg
+    if kind == "array":
+        return leaf.shape, leaf.dtype
+    if kind == "number":
+        if type(leaf) is int and leaf not in _INT64:
+            raise OverflowError(f"{jitted!r}: Python integer {leaf} out of bounds for int64")
+        return type(leaf)
+    if type(leaf) is complex:
+        raise DTypeError(f"{jitted!r}: complex arguments are not supported yet; pass real and imaginary parts")
+    return _static_key(leaf, "an argument", jitted)
+
+
+def _aliases(leaves: list[Any]) -> Any:
+    """Which tensor leaves are one and the same."""
+    first: dict[int, int] = {}
+    pattern = [first.setdefault(id(leaf), i) for i, leaf in enumerate(leaves) if type(leaf) is Tensor]
+    return None if len(first) == len(pattern) else tuple(pattern)
+
+
+def _is_followed(leaves: Iterable[Any]) -> bool:
+    """Whether a running transform follows a leaf, so that the function has to be called in line."""
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            node = leaf.node
+            if node.scope is not None and open_scope(node.scope) is not None:
+                return True
+            if node.buffer is None and depends_on_placeholder(node):
+                return True
+    return False
+
+
+@overload
+def jit(function: F, *, static_argnames: str | Iterable[str] = ()) -> F: ...
+
+
+@overload
+def jit(function: None = None, *, static_argnames: str | Iterable[str] = ()) -> Callable[[F], F]: ...
+
+
+def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> Any:
+    """``function`` compiled: Python runs once for each set of argument types, then only native code.
+
+    Use it as ``jit(f)``, ``@jit`` or ``@jit(static_argnames="n")``.
+
+    Arguments and results are pytrees. Tensors and NumPy arrays are told apart by shape, dtype and weak type; Python ints
+    and floats are run-time arguments (0-d weak tensors inside); bools, strings, None, enums, other hashable objects
+    and the arguments named in ``static_argnames`` are part of what is compiled.
+
+    Tensors that the function reads from outside are read again at each call; tensors that it rebinds (``x += v``,
+    ``x[i] = v``, ``x.assign(v)``, an optimizer's step, a generator's state, a ``.grad``) are rebound after each call.
+    Attributes of modules that it reads are watched, and the function is recorded again when one has changed. Other Python
+    effects happen only when it is recorded.
+
+    Raises TraceError where the function needs the value of a traced tensor, naming the line; errors of the
+    function itself pass through and leave everything as it was.
+    """
+    if function is None:
+        return functools.partial(jit, static_argnames=static_argnames)
+    if not callable(function):
+        raise TraceError(f"jit: a function expected, got {type(function).__name__}")
+    return Jitted(function, static_argnames)
