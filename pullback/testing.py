@@ -47,8 +47,8 @@ def _float64(leaf: Any) -> Node:
 
 
 def _check(
-    function: Callable[..., Any], primals: Any, order: int, modes: tuple[str, ...], atol: float, rtol: float, eps: float,
-    rng: np.random.Generator, before: str,
+    function: Callable[..., Any], primals: Any, order: int, modes: tuple[str, ...],
+    atol: float, rtol: float, eps: float, rng: np.random.Generator, before: str,
 ) -> None:
     tangents = _random_like(primals, rng)
     numeric = _difference(function, primals, tangents, eps)

@@ -174,7 +174,10 @@ def remake(node: Node, inputs: tuple[Node, ...]) -> Node:
     if node.constant:
         state.grad_enabled = False
     try:
-        return Node(node.op, inputs, node.attrs, node.shape, node.dtype, node.weak)
+        new = Node(node.op, inputs, node.attrs, node.shape, node.dtype, node.weak)
+        if node.constant and node.rg:  # a leaf at which gradients are collected
+            new.rg = True
+        return new
     finally:
         state.site, state.grad_enabled = site, grad_enabled
 

@@ -40,8 +40,8 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
         )
     if not node.rg:
         raise GradientError(
-            f"backward: the tensor (shape {node.shape}, made at {describe_site(node.site)}) does not depend on a tensor "
-            "that requires a gradient; call x.requires_grad_() on the inputs before computing it, and not under "
+            f"backward: the tensor (shape {node.shape}, made at {describe_site(node.site)}) does not depend on a "
+            "tensor that requires a gradient; call x.requires_grad_() on the inputs before computing it, and not under "
             "pb.no_grad()"
         )
     if gradient is None:
@@ -58,6 +58,8 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
         found = gradients_of([node], [cotangent], leaves, hooks=hooks)
         _collect(leaves, found)
         return
+    if state.trace is not None:
+        state.trace.consume([node])
     with no_grad():
         found = gradients_of([node], [cotangent], leaves, hooks=hooks)
         _collect(leaves, found)

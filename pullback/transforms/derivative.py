@@ -57,10 +57,10 @@ def gradients_of(
                 result[id(node)] = cotangent_
             if node.constant:
                 continue
-            derivative = node.op.derivative
-            operands = lineage(node)
+            operands = node.inputs
             if not operands:
                 continue
+            derivative = node.op.derivative
             state.site = node.site
             if type(derivative) is Partials:
                 for operand, partial in zip(operands, derivative.fn(node, *operands)):
@@ -107,7 +107,7 @@ def tangents_of(
         for node in order:
             if id(node) in wanted or node.constant:
                 continue
-            operands = lineage(node)
+            operands = node.inputs
             given = [known.get(id(operand)) for operand in operands]
             if not any(tangent is not None for tangent in given):
                 continue
@@ -240,10 +240,9 @@ def _followed(node: Node, scope: Scope | None) -> tuple[Node, ...]:
             return ()
     elif node.scope is not scope and open_scope(node.scope) is not scope:
         return ()
+    operands = lineage(node)
     derivative = node.op.derivative
-    if type(derivative) is NoDerivative and derivative.zero:
-        return ()
-    return lineage(node)
+    return () if type(derivative) is NoDerivative and derivative.zero else operands
 
 
 def _accumulate(collected: dict[int, Node], node: Node, contribution: Node) -> None:

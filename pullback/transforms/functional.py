@@ -388,7 +388,7 @@ def _tensors(run: _Run) -> Any:
 def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> tuple[Any, ...]:
     """``(output, tangent)``: ``function`` at ``primals``, and its derivative there in the direction ``tangents``.
 
-    primals, tangents: tuples, one entry for each argument; a tangent has the structure, shapes and dtypes of its primal.
+    primals, tangents: tuples, one entry for each argument; a tangent has its primal's structure, shapes and dtypes.
     has_aux: the function returns ``(output, aux)``; the result is ``(output, tangent, aux)``.
     """
     with Scope() as scope:
@@ -534,13 +534,13 @@ def _float_outputs(run: _Run) -> list[Node]:
 def hessian(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
     """The matrix of second derivatives of ``function``: forward mode over reverse mode, all columns at once.
 
-    The result has the structure of :func:`jacfwd` of :func:`jacrev`: for a scalar function of one array, its shape twice.
+    The structure is that of :func:`jacfwd` of :func:`jacrev`; for a scalar function of one array, its shape twice.
     """
     return jacfwd(jacrev(function, argnums, has_aux), argnums, has_aux)
 
 
 def hvp(function: Function, primals: Any, tangents: Any) -> Any:
-    """The Hessian of a scalar ``function`` at ``primals`` times ``tangents``, without the Hessian (forward over reverse).
+    """The Hessian of a scalar ``function`` at ``primals`` times ``tangents``, by forward over reverse mode.
 
     primals, tangents: tuples, one entry for each argument of the function; the result is the product's entry for the
     only argument, or a tuple of them. A single primal that is no tuple may be given as it is.

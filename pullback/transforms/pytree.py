@@ -56,7 +56,7 @@ def leaves_with_paths(tree: Any) -> list[tuple[str, Any]]:
 
 
 def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """``tree`` with ``function`` applied to each leaf, together with the leaves of ``others``, which have its structure.
+    """``tree`` with ``function`` applied to each leaf and the leaves of ``others`` at its place.
 
     Raises ShapeError if their structures differ.
     """
@@ -91,7 +91,7 @@ def broadcast_prefix(prefix: Any, tree: Any, what: str) -> list[Any]:
     try:
         subtrees = top.flatten_up_to(tree)
     except ValueError as error:
-        raise ShapeError(f"{what}={prefix!r} does not fit the structure {describe(structure(tree))}: {error}") from error
+        raise ShapeError(f"{what}={prefix!r} does not fit {describe(structure(tree))}: {error}") from error
     result = []
     for value, subtree in zip(tops, subtrees):
         result += [value] * len(flatten(subtree)[0])
