@@ -1,0 +1,159 @@
+"""Writing vector code as LLVM IR text.
+
+A :class:`VectorBuilder` appends instructions on vectors of one width to a list of lines. It writes straight-line code;
+where a function needs a branch (a rare slow path, a loop), that is in an internal helper function put in ``declares``
+beside the intrinsics' declarations.
+"""
+
+from __future__ import annotations
+
+from ...errors import CompileError
+from .arithmetic import Arithmetic
+from .values import REGISTER, STORAGE_SIZE, STORAGE_TYPE, Value, is_float
+
+#: the register dtype of what memory holds, before it is expanded
+_STORED = REGISTER | {"bool": "u8", "float16": "u16", "bfloat16": "u16"}
+
+
+class VectorBuilder(Arithmetic):
+    """Arithmetic, and memory: loads, stores, gathers, reductions across lanes.
+
+    A storage dtype is given by name. ``mask`` None means every lane; masked lanes load as 0 and their memory is
+    never touched. No alignment beyond the element's is assumed.
+    """
+
+    # ---- loads and stores
+
+    def load(self, dtype_name: str, pointer: str, mask: Value | None = None) -> Value:
+        """``width`` consecutive elements at the pointer."""
+        vector = f"<{self.width} x {STORAGE_TYPE[dtype_name]}>"
+        size = STORAGE_SIZE[dtype_name]
+        if mask is None:
+            ref = self.emit(f"load {vector}, ptr {pointer}, align {size}")
+        else:
+            name = f"llvm.masked.load.{self._suffix(dtype_name)}.p0"
+            self.declare(name, vector, "ptr", self.type("i1"), vector)
+            ref = self.emit(
+                f"call {vector} @{name}(ptr align {size} {pointer}, {self.typed(mask)}, {vector} zeroinitializer)"
+            )
+        return self.expand(Value(ref, _STORED[dtype_name]), dtype_name)
+
+    def store(self, dtype_name: str, pointer: str, value: Value, mask: Value | None = None) -> None:
+        """``width`` consecutive elements to the pointer."""
+        vector = f"<{self.width} x {STORAGE_TYPE[dtype_name]}>"
+        size = STORAGE_SIZE[dtype_name]
+        stored = self.shrink(value, dtype_name)
+        if mask is None:
+            self.lines.append(f"  store {vector} {stored.ref}, ptr {pointer}, align {size}")
+            return
+        name = f"llvm.masked.store.{self._suffix(dtype_name)}.p0"
+        self.declare(name, "void", vector, "ptr", self.type("i1"))
+        self.lines.append(
+            f"  call void @{name}({vector} {stored.ref}, ptr align {size} {pointer}, {self.typed(mask)})"
+        )
+
+    def load_scalar(self, dtype_name: str, pointer: str) -> Value:
+        """One element, in every lane."""
+        stored = STORAGE_TYPE[dtype_name]
+        ref = self.emit(f"load {stored}, ptr {pointer}, align {STORAGE_SIZE[dtype_name]}")
+        one = self.at_width(1)
+        value = one.expand(one.splat(ref, _STORED[dtype_name]), dtype_name)
+        return self.splat(one.first(value), value.dtype)
+
+    def store_scalar(self, dtype_name: str, pointer: str, value: Value) -> None:
+        """Lane 0, as one element."""
+        one = self.at_width(1)
+        one.store(dtype_name, pointer, one.splat(self.first(value), value.dtype))
+
+    def gather(self, dtype_name: str, base: str, offsets: Value, mask: Value | None = None) -> Value:
+        """The elements at ``base`` + ``offsets`` (i64, in bytes)."""
+        vector = f"<{self.width} x {STORAGE_TYPE[dtype_name]}>"
+        pointers, pointer_vector = self._pointers(base, offsets)
+        name = f"llvm.masked.gather.{self._suffix(dtype_name)}.v{self.width}p0"
+        self.declare(name, vector, pointer_vector, self.type("i1"), vector)
+        ref = self.emit(
+            f"call {vector} @{name}({pointer_vector} align {STORAGE_SIZE[dtype_name]} {pointers}, "
+            f"{self.typed(mask or self.const(True, 'i1'))}, {vector} zeroinitializer)"
+        )
+        return self.expand(Value(ref, _STORED[dtype_name]), dtype_name)
+
+    def scatter(self, dtype_name: str, base: str, offsets: Value, value: Value, mask: Value | None = None) -> None:
+        """Store to ``base`` + ``offsets`` (i64, in bytes), lane 0 first."""
+        vector = f"<{self.width} x {STORAGE_TYPE[dtype_name]}>"
+        stored = self.shrink(value, dtype_name)
+        pointers, pointer_vector = self._pointers(base, offsets)
+        name = f"llvm.masked.scatter.{self._suffix(dtype_name)}.v{self.width}p0"
+        self.declare(name, "void", vector, pointer_vector, self.type("i1"))
+        self.lines.append(
+            f"  call void @{name}({vector} {stored.ref}, {pointer_vector} align {STORAGE_SIZE[dtype_name]} {pointers}, "
+            f"{self.typed(mask or self.const(True, 'i1'))})"
+        )
+
+    def load_strided(self, dtype_name: str, pointer: str, stride: str | int, mask: Value | None = None) -> Value:
+        """``width`` elements, ``stride`` bytes apart (an int or a scalar i64)."""
+        if stride == STORAGE_SIZE[dtype_name]:
+            return self.load(dtype_name, pointer, mask)
+        return self.gather(dtype_name, pointer, self._strided_offsets(stride), mask)
+
+    def store_strided(
+        self, dtype_name: str, pointer: str, stride: str | int, value: Value, mask: Value | None = None
+    ) -> None:
+        """``width`` elements, ``stride`` bytes apart (an int or a scalar i64)."""
+        if stride == STORAGE_SIZE[dtype_name]:
+            self.store(dtype_name, pointer, value, mask)
+        else:
+            self.scatter(dtype_name, pointer, self._strided_offsets(stride), value, mask)
+
+    def _strided_offsets(self, stride: str | int) -> Value:
+        if isinstance(stride, int):
+            return Value(f"<{', '.join(f'i64 {i * stride}' for i in range(self.width))}>", "i64")
+        return self.mul(self.iota(), self.splat(stride, "i64"))
+
+    def _pointers(self, base: str, offsets: Value) -> tuple[str, str]:
+        vector = f"<{self.width} x ptr>"
+        return self.pure(f"getelementptr i8, ptr {base}, {self.typed(offsets)}", "").ref, vector
+
+    def _suffix(self, dtype_name: str) -> str:
+        stored = STORAGE_TYPE[dtype_name]
+        return f"v{self.width}" + {"float": "f32", "double": "f64"}.get(stored, stored)
+
+    # ---- across lanes
+
+    def horizontal(self, op: str, value: Value) -> Value:
+        """All lanes combined, in every lane. op: add, mul, min, max (NaN wins), and, or, xor.
+
+        Halves are combined with halves, so the order depends on the width only.
+        """
+        b = self
+        while b.width > 1:
+            half = b.width // 2
+            narrow = b.at_width(half)
+            parts = []
+            for start in (0, half):
+                lanes = ", ".join(f"i32 {i}" for i in range(start, start + half))
+                parts.append(
+                    b.pure(f"shufflevector {b.typed(value)}, {b.type(value.dtype)} poison, <{half} x i32> <{lanes}>",
+                           value.dtype)
+                )  # fmt: skip
+            value = narrow.combine(op, *parts)
+            b = narrow
+        return value if self.width == 1 else self.splat(b.first(value), value.dtype)
+
+    def combine(self, op: str, x: Value, y: Value) -> Value:
+        """One step of a reduction: add, mul, min, max (NaN wins), and, or, xor. On i1, add is or, mul is and."""
+        if op == "max":
+            return self.maximum(x, y, signed_zero=False)
+        if op == "min":
+            return self.minimum(x, y, signed_zero=False)
+        if x.dtype == "i1":
+            op = {"add": "or", "mul": "and"}.get(op, op)
+        elif is_float(x.dtype):
+            op = "f" + op
+        return self.binary(op, x, y)
+
+    # ---- for the kernel emitter to override
+
+    def on_bad_index(self, bad: Value, index: Value, size: str | int) -> None:
+        """Called with the mask of lanes whose index (i64, as given) is outside [-size, size). ``size`` is an int or a
+        scalar i64. A kernel records the first such index."""
+        raise CompileError(f"no record of errors here: {index} (mask {bad}, size {size}) cannot be checked")
