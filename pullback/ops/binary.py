@@ -20,6 +20,7 @@ from .family import (
     INTEGER,
     NUMERIC,
     Array,
+    Binary,
     binary,
     binary_function,
     piecewise_constant,
@@ -51,8 +52,9 @@ def _pow_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
             return e.multiply(3, e.square(x))
         if exponent is not None:
             return e.multiply(exponent, pow(x, exponent - 1))
-        # Without the test, x = y = 0 would be 0 * 0 ** -1, which is NaN.
-        return e.where(equal(y, 0), 0, e.multiply(y, pow(x, subtract(y, 1))))
+        # Without the test, x = y = 0 would be 0 * 0 ** -1, which is NaN. Testing y alone would cut the derivative by y.
+        flat = logical_and(equal(x, 0), equal(y, 0))
+        return e.where(flat, 0, e.multiply(y, pow(x, subtract(y, 1))))
 
     def by_exponent() -> Node:
         flat = e.logical_and(equal(x, 0), greater_equal(y, 0))
@@ -147,29 +149,29 @@ RIGHT_SHIFT = binary(
     "right_shift", np.right_shift, INTEGER, BITWISE, "x >> y, arithmetic if signed; 0 or -1 if y is not in [0, bits)"
 )
 
-add = binary_function(ADD)
-subtract = binary_function(SUBTRACT)
-multiply = binary_function(MULTIPLY)
-divide = binary_function(DIVIDE)
-floor_divide = binary_function(FLOOR_DIVIDE)
-remainder = binary_function(REMAINDER)
-pow = binary_function(POW)
-atan2 = binary_function(ATAN2)
-maximum = binary_function(MAXIMUM)
-minimum = binary_function(MINIMUM)
-copysign = binary_function(COPYSIGN)
-strong_multiply = binary_function(STRONG_MULTIPLY)
-equal = binary_function(EQUAL)
-not_equal = binary_function(NOT_EQUAL)
-less = binary_function(LESS)
-less_equal = binary_function(LESS_EQUAL)
-greater = binary_function(GREATER)
-greater_equal = binary_function(GREATER_EQUAL)
-logical_and = binary_function(LOGICAL_AND)
-logical_or = binary_function(LOGICAL_OR)
-logical_xor = binary_function(LOGICAL_XOR)
-bitwise_and = binary_function(BITWISE_AND)
-bitwise_or = binary_function(BITWISE_OR)
-bitwise_xor = binary_function(BITWISE_XOR)
-left_shift = binary_function(LEFT_SHIFT)
-right_shift = binary_function(RIGHT_SHIFT)
+add: Binary = binary_function(ADD)
+subtract: Binary = binary_function(SUBTRACT)
+multiply: Binary = binary_function(MULTIPLY)
+divide: Binary = binary_function(DIVIDE)
+floor_divide: Binary = binary_function(FLOOR_DIVIDE)
+remainder: Binary = binary_function(REMAINDER)
+pow: Binary = binary_function(POW)
+atan2: Binary = binary_function(ATAN2)
+maximum: Binary = binary_function(MAXIMUM)
+minimum: Binary = binary_function(MINIMUM)
+copysign: Binary = binary_function(COPYSIGN)
+strong_multiply: Binary = binary_function(STRONG_MULTIPLY)
+equal: Binary = binary_function(EQUAL)
+not_equal: Binary = binary_function(NOT_EQUAL)
+less: Binary = binary_function(LESS)
+less_equal: Binary = binary_function(LESS_EQUAL)
+greater: Binary = binary_function(GREATER)
+greater_equal: Binary = binary_function(GREATER_EQUAL)
+logical_and: Binary = binary_function(LOGICAL_AND)
+logical_or: Binary = binary_function(LOGICAL_OR)
+logical_xor: Binary = binary_function(LOGICAL_XOR)
+bitwise_and: Binary = binary_function(BITWISE_AND)
+bitwise_or: Binary = binary_function(BITWISE_OR)
+bitwise_xor: Binary = binary_function(BITWISE_XOR)
+left_shift: Binary = binary_function(LEFT_SHIFT)
+right_shift: Binary = binary_function(RIGHT_SHIFT)

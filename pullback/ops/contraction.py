@@ -91,13 +91,14 @@ def _batch_dot(node: Node, inputs: tuple[Node, ...], batched: tuple[bool, ...], 
     shifted = [tuple([i + 1 for i in axes]) if b else axes for axes, b in zip(contract, batched)]
     groups = [tuple([i + 1 for i in axes]) if b else axes for axes, b in zip(batch, batched)]
     pair = (shifted[0], shifted[1])
+    a, b = inputs
     if all(batched):
-        return dot_general(*inputs, pair, ((0, *groups[0]), (0, *groups[1])))
+        return dot_general(a, b, pair, ((0, *groups[0]), (0, *groups[1])))
     # The batch axis is a free axis of one operand, the first of that operand's.
     position = len(batch[0])
     if batched[1]:
         position += len(free_axes(len(node.inputs[0].shape), contract[0], batch[0]))
-    return movement.move_axis(dot_general(*inputs, pair, (groups[0], groups[1])), position, 0)
+    return movement.move_axis(dot_general(a, b, pair, (groups[0], groups[1])), position, 0)
 
 
 DOT_GENERAL = register(Op(

@@ -235,7 +235,7 @@ def binary_function(op: Op) -> Binary:
     def apply(x: Operand, y: Operand) -> Node:
         if x.__class__ is not Node or y.__class__ is not Node:
             x, y = as_nodes(op.name, x, y)
-        return bind(op, (x, y), (), x.weak and y.weak and keeps_weak)  # type: ignore[union-attr, arg-type]
+        return bind(op, (x, y), (), x.weak and y.weak and keeps_weak)
 
     return _named(apply, op)
 

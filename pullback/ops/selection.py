@@ -106,7 +106,7 @@ def where(condition: Node, x: Operand, y: Operand) -> Node:
     """``x`` where ``condition`` (bool) holds, else ``y``; the three broadcast."""
     if x.__class__ is not Node or y.__class__ is not Node:
         x, y = as_nodes("where", x, y)
-    return bind(WHERE, (condition, x, y), (), x.weak and y.weak)  # type: ignore[union-attr, arg-type]
+    return bind(WHERE, (condition, x, y), (), x.weak and y.weak)
 
 
 def clip(x: Node, low: Operand, high: Operand) -> Node:

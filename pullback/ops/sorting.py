@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from .. import dtypes
@@ -25,7 +27,7 @@ def _infer_argsort(
 def _argsort_reference(node: Node, x: Array) -> Array:
     axis, descending, stable = node.attrs
     x = widen(x, node.inputs[0].dtype)
-    kind = "stable" if stable else None
+    kind: Literal["stable"] | None = "stable" if stable else None
     if not descending:
         return np.argsort(x, axis=axis, kind=kind).astype(np.int64, copy=False)
     # Sorting the reversed array and reversing the answer keeps equal elements in their order.
