@@ -16,7 +16,7 @@ from ..errors import ShapeError, TraceError
 from ..graph.node import Node, topological_order
 from ..graph.state import state
 from ..ops.leaf import parameter
-from ..ops.movement import broadcast_to, permute
+from ..ops.movement import broadcast_to, move_axis
 from . import pytree
 
 
@@ -60,15 +60,6 @@ def dependents(outputs: Sequence[Node], placeholders: Sequence[Node]) -> tuple[l
                     order.append(node)
                     break
     return order, found
-
-
-def move_axis(node: Node, source: int, target: int) -> Node:
-    """``node`` with axis ``source`` at ``target``."""
-    if source == target:
-        return node
-    axes = [axis for axis in range(node.ndim) if axis != source]
-    axes.insert(target, source)
-    return permute(node, tuple(axes))
 
 
 def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
