@@ -345,7 +345,27 @@ class Arithmetic:
             if x.dtype == "f64" and dtype == "float16":
                 x = self._round_to_odd(x)
             return self.expand(self.shrink(self.cast(x, "f32"), dtype), dtype)
-        return self.cast(x, REGISTER[dtype])
+        register = REGISTER[dtype]
+        if is_float(x.dtype) and not is_float(register) and register != "i1":
+            return self._saturated(x, register)
+        return self.cast(x, register)
+
+    def _saturated(self, x: Value, dtype: str) -> Value:
+        """A float as an integer, the same on every target: NaN becomes 0, what does not fit the nearest that does.
+
+        ``llvm.fptosi.sat`` says the same, and AVX2 runs it one lane at a time.
+        """
+        bits = BITS[dtype]
+        low, high = (-1 << (bits - 1), (1 << (bits - 1)) - 1) if is_signed(dtype) else (0, (1 << bits) - 1)
+        precision = 24 if x.dtype == "f32" else 53
+        spare = max(high.bit_length() - precision, 0)
+        top = high >> spare << spare  # the largest number that both types hold
+        number = self.select(self.is_nan(x), self.const(0, x.dtype), x)
+        inside = self.minimum(self.maximum(number, self.const(float(low), x.dtype)), self.const(float(top), x.dtype))
+        result = self.cast(inside, dtype)
+        if not spare:
+            return result
+        return self.select(self.cmp("gt", number, self.const(float(top), x.dtype)), self.const(high, dtype), result)
 
     def _round_to_odd(self, x: Value) -> Value:
         """f64 -> f32 such that rounding once more, to 11 bits or fewer, gives what rounding once would have."""
