@@ -115,6 +115,13 @@ def broadcast_to(x: Node, shape: Shape) -> Node:
     return x if x.shape == shape else bind(BROADCAST_TO, (x,), (shape,), x.weak)
 
 
+def uniform_value(x: Node) -> bool | int | float | None:
+    """The Python number that every element of ``x`` is known to be; None where none is known."""
+    while (x.op is BROADCAST_TO or x.op is RESHAPE) and x.inputs:
+        x = x.inputs[0]
+    return x.attrs[0] if x.op is leaf.CONSTANT else None
+
+
 # -- slice and flip ----------------------------------------------------------------------------------------------------
 
 

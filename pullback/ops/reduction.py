@@ -219,6 +219,9 @@ def sum_to(x: Node, shape: Shape) -> Node:
     """``x`` summed over the axes by which ``shape`` was broadcast to its shape: the transpose of broadcasting."""
     if x.shape == shape:
         return x
+    value = movement.uniform_value(x)
+    if value is not None and x.dtype.kind == "f":
+        return leaf.full(shape, value * (size_of(x.shape) // max(size_of(shape), 1)), x.dtype)
     leading = len(x.shape) - len(shape)
     axes = [*range(leading)]
     for axis, extent in enumerate(shape, leading):

@@ -207,6 +207,8 @@ def alias(x: Node) -> Node:
 def index_error(node: Node, value: int) -> IndexError:
     """What is raised for ``value`` out of range at the ``check_index`` node."""
     size, what = node.attrs
+    if value >= 1 << 63:  # a negative number that the caller reads as unsigned, so that it does not count from the end
+        value -= 1 << 64
     return IndexError(f"{what}: index {value} is out of range for size {size}, at {describe_site(node.site)}")
 
 

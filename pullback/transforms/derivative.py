@@ -14,10 +14,10 @@ from ..graph.node import Node, bind
 from ..graph.state import describe_site, state
 from ..graph.tracking import Scope, open_scope
 from ..ops.elementwise import add, cast, multiply, negative, strong_multiply
-from ..ops.leaf import CONSTANT, constant, full, parameter, zeros_like
-from ..ops.movement import BROADCAST_TO, RESHAPE, broadcast_to, reshape
+from ..ops.leaf import constant, full, parameter, zeros_like
+from ..ops.movement import broadcast_to, uniform_value
 from ..ops.record import Jvp, Linear, NoDerivative, Partials
-from ..ops.reduction import reduce_sum
+from ..ops.reduction import sum_to
 from ..shapes import broadcast_shapes
 
 Number = bool | int | float
@@ -70,7 +70,7 @@ def gradients_of(
                     if contribution.shape != node.shape:
                         contribution = broadcast_to(contribution, node.shape)
                     if contribution.shape != operand.shape:
-                        contribution = sum_to_shape(contribution, operand.shape)
+                        contribution = sum_to(contribution, operand.shape)
                     _accumulate(collected, operand, contribution)
             elif type(derivative) is Linear:
                 for index in derivative.inputs or range(len(operands)):
@@ -248,17 +248,10 @@ def _followed(node: Node, scope: Scope | None) -> tuple[Node, ...]:
 def _accumulate(collected: dict[int, Node], node: Node, contribution: Node) -> None:
     if contribution.dtype is not node.dtype:
         contribution = cast(contribution, node.dtype)
-    if _uniform(contribution) == 0:
+    if uniform_value(contribution) == 0:
         return
     before = collected.get(id(node))
     collected[id(node)] = contribution if before is None else add(before, contribution)
-
-
-def _uniform(node: Node) -> Number | None:
-    """The number that every element of ``node`` is known to be; None where none is known."""
-    while (node.op is BROADCAST_TO or node.op is RESHAPE) and node.inputs:
-        node = node.inputs[0]
-    return node.attrs[0] if node.op is CONSTANT else None
 
 
 def _scale(factor: Node, partial: Node | Number) -> Node:
@@ -266,7 +259,7 @@ def _scale(factor: Node, partial: Node | Number) -> Node:
 
     The shape is the two shapes' broadcast.
     """
-    uniform = _uniform(factor)
+    uniform = uniform_value(factor)
     if not isinstance(partial, Node):
         if partial == 1:
             return factor
@@ -282,23 +275,6 @@ def _scale(factor: Node, partial: Node | Number) -> Node:
             shape = broadcast_shapes(result.shape, factor.shape)
             return result if result.shape == shape else broadcast_to(result, shape)
     return strong_multiply(factor, partial)
-
-
-def sum_to_shape(node: Node, shape: tuple[int, ...]) -> Node:
-    """``node`` summed over the axes along which an operand of ``shape`` was broadcast to its shape."""
-    if node.shape == shape:
-        return node
-    extra = node.ndim - len(shape)
-    axes = (*range(extra), *(extra + i for i, extent in enumerate(shape) if extent == 1 != node.shape[extra + i]))
-    uniform = _uniform(node)
-    if uniform is not None:
-        count = 1
-        for axis in axes:
-            count *= node.shape[axis]
-        return full(shape, uniform * count, node.dtype)
-    if axes:
-        node = reduce_sum(node, axes, False)
-    return node if node.shape == shape else reshape(node, shape)
 
 
 def no_derivative(node: Node) -> GradientError:
