@@ -1,0 +1,158 @@
+"""Products that sum: matmul, dot, inner, outer, tensordot, vecdot. Each becomes dot_general, one op; einsum has its module.
+
+Operands are promoted first. Shapes that do not fit raise ShapeError naming both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ShapeError
+from ..graph.node import Node
+from ..ops import contraction as ops
+from ..ops import elementwise
+from ..ops import movement as move
+from ..shapes import broadcast_shapes, normalize_axes, normalize_axis
+from ..tensor import Tensor
+from .convert import ArrayLike, promote
+from .einsum import einsum as einsum
+from .elementwise import multiply
+
+
+def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Matrix product of the last two axes; other axes broadcast. A vector counts as a row on the left, as a column on the
+    right, and its axis is not in the result.
+
+    x1: ``(..., m, k)`` or ``(k,)``; x2: ``(..., k, n)`` or ``(k,)``. Raises ShapeError for 0-d operands, different k, or
+    other axes that do not broadcast.
+    """
+    a, b = promote(x1, x2, op="matmul")
+    return Tensor(matmul_node(a, b))
+
+
+def matmul_node(a: Node, b: Node) -> Node:
+    """See :func:`matmul`; the nodes have one dtype."""
+    rank_a, rank_b = len(a.shape), len(b.shape)
+    if rank_a == 0 or rank_b == 0:
+        raise ShapeError(f"matmul: operands need at least one axis, got shapes {a.shape} and {b.shape}; use * to scale")
+    axis_b = 0 if rank_b == 1 else rank_b - 2
+    if a.shape[-1] != b.shape[axis_b]:
+        raise ShapeError(
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of the first has {a.shape[-1]} elements, "
+            f"axis {axis_b} of the second {b.shape[axis_b]}"
+        )
+    if rank_b <= 2:
+        return ops.dot_general(a, b, ((rank_a - 1,), (axis_b,)))
+    if rank_a == 1:
+        # (k) with (..., k, n): b's free axes are already (..., n).
+        return ops.dot_general(a, b, ((0,), (axis_b,)))
+    lead_a, lead_b = a.shape[:-2], b.shape[:-2]
+    try:
+        lead = broadcast_shapes(lead_a, lead_b, op="matmul")
+    except ShapeError:
+        raise ShapeError(
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: the leading axes {lead_a} and {lead_b} do not broadcast"
+        ) from None
+    return _batched(a, b, lead)
+
+
+def _batched(a: Node, b: Node, lead: tuple[int, ...]) -> Node:
+    """Leading axes that both have are batch axes; one that an operand lacks (or has with extent 1) is a free axis of the
+    other, so that nothing is repeated."""
+    rank = len(lead)
+    a_lead = (1,) * (rank - len(a.shape) + 2) + a.shape[:-2]
+    b_lead = (1,) * (rank - len(b.shape) + 2) + b.shape[:-2]
+    both = [d for d in range(rank) if a_lead[d] == b_lead[d]]
+    only_a = [d for d in range(rank) if d not in both and b_lead[d] == 1]
+    only_b = [d for d in range(rank) if d not in both and a_lead[d] == 1]
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    left = _reshape(a, tuple([a_lead[d] for d in (sorted(both + only_a))]) + (m, k))
+    right = _reshape(b, tuple([b_lead[d] for d in (sorted(both + only_b))]) + (k, n))
+    axes_a, axes_b = sorted(both + only_a), sorted(both + only_b)
+    batch_a = tuple([axes_a.index(d) for d in both])
+    batch_b = tuple([axes_b.index(d) for d in both])
+    product = ops.dot_general(left, right, ((len(axes_a) + 1,), (len(axes_b),)), (batch_a, batch_b))
+    # Now: both, only_a, m, only_b, n. Wanted: the leading axes in order, m, n.
+    current = [*both, *only_a, "m", *only_b, "n"]
+    order = tuple([current.index(d) for d in [*range(rank), "m", "n"]])
+    return product if order == tuple(range(rank + 2)) else move.permute(product, order)
+
+
+def _reshape(node: Node, shape: tuple[int, ...]) -> Node:
+    return node if node.shape == shape else move.reshape(node, shape)
+
+
+def dot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """NumPy's ``dot``: scales by a 0-d operand, else sums over the last axis of x1 and the last but one of x2 (its only
+    one, if it is a vector), without broadcasting the others."""
+    a, b = promote(x1, x2, op="dot")
+    rank_a, rank_b = len(a.shape), len(b.shape)
+    if rank_a == 0 or rank_b == 0:
+        return multiply(Tensor(a), Tensor(b))
+    axis_b = max(rank_b - 2, 0)
+    return Tensor(_contract(a, b, (rank_a - 1,), (axis_b,), "dot"))
+
+
+def inner(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Sum over the last axis of both, for all pairs of the other axes; scales by a 0-d operand."""
+    a, b = promote(x1, x2, op="inner")
+    if not a.shape or not b.shape:
+        return multiply(Tensor(a), Tensor(b))
+    return Tensor(_contract(a, b, (len(a.shape) - 1,), (len(b.shape) - 1,), "inner"))
+
+
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Products of all pairs of elements, of shape ``(x1.size, x2.size)``."""
+    a, b = promote(x1, x2, op="outer")
+    return multiply(Tensor(move.reshape(a, (a.size, 1))), Tensor(move.reshape(b, (1, b.size))))
+
+
+def _contract(a: Node, b: Node, axes_a: tuple[int, ...], axes_b: tuple[int, ...], op: str) -> Node:
+    for i, j in zip(axes_a, axes_b, strict=True):
+        if a.shape[i] != b.shape[j]:
+            raise ShapeError(
+                f"{op}: shapes {a.shape} and {b.shape} do not fit: axis {i} of the first has {a.shape[i]} elements, "
+                f"axis {j} of the second {b.shape[j]}"
+            )
+    return ops.dot_general(a, b, (axes_a, axes_b))
+
+
+def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | Sequence[Any] = 2) -> Tensor:
+    """Sum over pairs of axes, the others of x1 and then of x2 in the result.
+
+    axes: n sums over the last n of x1 and the first n of x2; a pair of sequences names the axes of each.
+    """
+    a, b = promote(x1, x2, op="tensordot")
+    if isinstance(axes, int):
+        if axes < 0 or axes > min(len(a.shape), len(b.shape)):
+            raise ShapeError(f"tensordot: {axes} axes to sum over, of shapes {a.shape} and {b.shape}")
+        of_a = tuple(range(len(a.shape) - axes, len(a.shape)))
+        of_b = tuple(range(axes))
+    else:
+        if len(axes) != 2:
+            raise ShapeError(f"tensordot: axes must be an int or a pair of sequences, got {axes!r}")
+        of_a = normalize_axes(axes[0], len(a.shape), "tensordot", ordered=True)
+        of_b = normalize_axes(axes[1], len(b.shape), "tensordot", ordered=True)
+        if len(of_a) != len(of_b):
+            raise ShapeError(f"tensordot: {len(of_a)} axes of the first against {len(of_b)} of the second")
+    return Tensor(_contract(a, b, of_a, of_b, "tensordot"))
+
+
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Tensor:
+    """Sum of products along one axis of both; the other axes broadcast."""
+    a, b = promote(x1, x2, op="vecdot")
+    i, j = normalize_axis(axis, len(a.shape), "vecdot"), normalize_axis(axis, len(b.shape), "vecdot")
+    if a.shape[i] != b.shape[j]:
+        raise ShapeError(f"vecdot: axis {axis} has {a.shape[i]} elements in shape {a.shape}, {b.shape[j]} in {b.shape}")
+    a, b = move.move_axis(a, i, len(a.shape) - 1), move.move_axis(b, j, len(b.shape) - 1)
+    if len(a.shape) == 1 and len(b.shape) == 1:
+        return Tensor(ops.dot_general(a, b, ((0,), (0,))))
+    if a.dtype.kind == "b":
+        product = elementwise.logical_and(a, b)
+    else:
+        product = elementwise.multiply(a, b)
+    from ..ops import reduction as fold
+
+    last = len(product.shape) - 1
+    return Tensor((fold.reduce_any if a.dtype.kind == "b" else fold.reduce_sum)(product, (last,), False))

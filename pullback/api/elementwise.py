@@ -1,0 +1,616 @@
+"""Elementwise functions, with the array API's names and NumPy's besides.
+
+Operands may be tensors, NumPy arrays, Python numbers or nested lists; they are promoted (see dtypes.py) and broadcast
+NumPy's way. Functions that leave the integers (``exp``, ``divide``...) give the default float dtype for integer operands.
+All raise ShapeError for shapes that do not broadcast and DTypeError for dtypes without a meaning there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import DTypeError
+from ..graph.node import Node, bind
+from ..ops import elementwise as ops
+from ..ops import leaf
+from ..ops.record import Op
+from ..ops.registry import by_name
+from ..tensor import Tensor
+from .convert import ArrayLike, as_node, binary, cast_node, floating, promote, scalar_node
+
+_MAX_STATIC_EXPONENT = 8
+
+
+def _node(x: ArrayLike, op: str) -> Node:
+    return x.node if isinstance(x, Tensor) else as_node(x, None, op)
+
+
+def _float_unary(function: Callable[[Node], Node], x: ArrayLike, op: str) -> Tensor:
+    node = _node(x, op)
+    return Tensor(function(node if node.dtype.kind == "f" else floating(node)))
+
+
+def _numeric_unary(function: Callable[[Node], Node], x: ArrayLike, op: str) -> Tensor:
+    return Tensor(function(_node(x, op)))
+
+
+# -- one operand, floating result --------------------------------------------------------------------------------------
+
+
+def sqrt(x: ArrayLike, /) -> Tensor:
+    """Square root; NaN below 0, and the derivative at 0 is infinite."""
+    return _float_unary(ops.sqrt, x, "sqrt")
+
+
+def rsqrt(x: ArrayLike, /) -> Tensor:
+    """``1 / sqrt(x)``."""
+    return _float_unary(ops.rsqrt, x, "rsqrt")
+
+
+def cbrt(x: ArrayLike, /) -> Tensor:
+    """Cube root, of negative numbers too."""
+    return _float_unary(ops.cbrt, x, "cbrt")
+
+
+def reciprocal(x: ArrayLike, /) -> Tensor:
+    """``1 / x``."""
+    return _float_unary(ops.reciprocal, x, "reciprocal")
+
+
+def exp(x: ArrayLike, /) -> Tensor:
+    """``e ** x``."""
+    return _float_unary(ops.exp, x, "exp")
+
+
+def exp2(x: ArrayLike, /) -> Tensor:
+    """``2 ** x``."""
+    return _float_unary(ops.exp2, x, "exp2")
+
+
+def expm1(x: ArrayLike, /) -> Tensor:
+    """``e ** x - 1``, accurate near 0."""
+    return _float_unary(ops.expm1, x, "expm1")
+
+
+def log(x: ArrayLike, /) -> Tensor:
+    """Natural logarithm; -inf at 0, NaN below."""
+    return _float_unary(ops.log, x, "log")
+
+
+def log2(x: ArrayLike, /) -> Tensor:
+    """Logarithm to base 2."""
+    return _float_unary(ops.log2, x, "log2")
+
+
+def log10(x: ArrayLike, /) -> Tensor:
+    """Logarithm to base 10."""
+    return _float_unary(ops.log10, x, "log10")
+
+
+def log1p(x: ArrayLike, /) -> Tensor:
+    """``log(1 + x)``, accurate near 0."""
+    return _float_unary(ops.log1p, x, "log1p")
+
+
+def sin(x: ArrayLike, /) -> Tensor:
+    """Sine of radians."""
+    return _float_unary(ops.sin, x, "sin")
+
+
+def cos(x: ArrayLike, /) -> Tensor:
+    """Cosine of radians."""
+    return _float_unary(ops.cos, x, "cos")
+
+
+def tan(x: ArrayLike, /) -> Tensor:
+    """Tangent of radians."""
+    return _float_unary(ops.tan, x, "tan")
+
+
+def asin(x: ArrayLike, /) -> Tensor:
+    """Inverse sine, in [-pi/2, pi/2]; NaN outside [-1, 1]."""
+    return _float_unary(ops.asin, x, "asin")
+
+
+def acos(x: ArrayLike, /) -> Tensor:
+    """Inverse cosine, in [0, pi]; NaN outside [-1, 1]."""
+    return _float_unary(ops.acos, x, "acos")
+
+
+def atan(x: ArrayLike, /) -> Tensor:
+    """Inverse tangent, in [-pi/2, pi/2]."""
+    return _float_unary(ops.atan, x, "atan")
+
+
+def sinh(x: ArrayLike, /) -> Tensor:
+    """Hyperbolic sine."""
+    return _float_unary(ops.sinh, x, "sinh")
+
+
+def cosh(x: ArrayLike, /) -> Tensor:
+    """Hyperbolic cosine."""
+    return _float_unary(ops.cosh, x, "cosh")
+
+
+def tanh(x: ArrayLike, /) -> Tensor:
+    """Hyperbolic tangent."""
+    return _float_unary(ops.tanh, x, "tanh")
+
+
+def asinh(x: ArrayLike, /) -> Tensor:
+    """Inverse hyperbolic sine."""
+    return _float_unary(ops.asinh, x, "asinh")
+
+
+def acosh(x: ArrayLike, /) -> Tensor:
+    """Inverse hyperbolic cosine; NaN below 1."""
+    return _float_unary(ops.acosh, x, "acosh")
+
+
+def atanh(x: ArrayLike, /) -> Tensor:
+    """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
+    return _float_unary(ops.atanh, x, "atanh")
+
+
+def erf(x: ArrayLike, /) -> Tensor:
+    """Error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to x."""
+    return _float_unary(ops.erf, x, "erf")
+
+
+def erfc(x: ArrayLike, /) -> Tensor:
+    """``1 - erf(x)``, accurate for large x."""
+    return _float_unary(ops.erfc, x, "erfc")
+
+
+def sigmoid(x: ArrayLike, /) -> Tensor:
+    """Logistic function ``1 / (1 + exp(-x))``, without overflow."""
+    return _float_unary(ops.sigmoid, x, "sigmoid")
+
+
+# -- one operand, same dtype -------------------------------------------------------------------------------------------
+
+
+def negative(x: ArrayLike, /) -> Tensor:
+    """``-x``; a bool tensor raises DTypeError, as in NumPy."""
+    return _numeric_unary(ops.negative, x, "negative")
+
+
+def positive(x: ArrayLike, /) -> Tensor:
+    """``x`` itself."""
+    return Tensor(_node(x, "positive"))
+
+
+def abs(x: ArrayLike, /) -> Tensor:
+    """Absolute value; its derivative is sign(x), 0 at 0."""
+    node = _node(x, "abs")
+    return Tensor(node if node.dtype.kind in "bu" else ops.abs(node))
+
+
+def sign(x: ArrayLike, /) -> Tensor:
+    """-1, 0 or 1; NaN stays NaN. The derivative is 0."""
+    return _numeric_unary(ops.sign, x, "sign")
+
+
+def square(x: ArrayLike, /) -> Tensor:
+    """``x * x``."""
+    return _numeric_unary(ops.square, x, "square")
+
+
+def floor(x: ArrayLike, /) -> Tensor:
+    """Largest integer not above x, in x's dtype."""
+    return _numeric_unary(ops.floor, x, "floor")
+
+
+def ceil(x: ArrayLike, /) -> Tensor:
+    """Smallest integer not below x, in x's dtype."""
+    return _numeric_unary(ops.ceil, x, "ceil")
+
+
+def trunc(x: ArrayLike, /) -> Tensor:
+    """Nearest integer towards 0, in x's dtype."""
+    return _numeric_unary(ops.trunc, x, "trunc")
+
+
+def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:
+    """Nearest number of ``decimals`` decimals, halves to even (as ``x * 10**decimals`` falls)."""
+    node = _node(x, "round")
+    if decimals == 0:
+        return Tensor(ops.round(node))
+    if node.dtype.kind != "f":
+        if decimals > 0:
+            return Tensor(node)
+        scale = 10**-decimals
+        exact = ops.cast(node, dtypes.float64)
+        return Tensor(ops.cast(ops.multiply(ops.round(ops.divide(exact, scale)), scale), node.dtype))
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return Tensor(ops.divide(ops.round(ops.multiply(node, scale)), scale))
+    return Tensor(ops.multiply(ops.round(ops.divide(node, scale)), scale))
+
+
+def isnan(x: ArrayLike, /) -> Tensor:
+    """Whether each element is NaN."""
+    return _float_test(ops.isnan, x, "isnan", False)
+
+
+def isinf(x: ArrayLike, /) -> Tensor:
+    """Whether each element is infinite."""
+    return _float_test(ops.isinf, x, "isinf", False)
+
+
+def isfinite(x: ArrayLike, /) -> Tensor:
+    """Whether each element is neither NaN nor infinite."""
+    return _float_test(ops.isfinite, x, "isfinite", True)
+
+
+def _float_test(function: Callable[[Node], Node], x: ArrayLike, op: str, otherwise: bool) -> Tensor:
+    node = _node(x, op)
+    return Tensor(function(node) if node.dtype.kind == "f" else leaf.full(node.shape, otherwise, dtypes.bool_))
+
+
+def signbit(x: ArrayLike, /) -> Tensor:
+    """Whether the sign bit is set, for -0.0 and NaN too."""
+    node = _node(x, "signbit")
+    if node.dtype.kind != "f":
+        return Tensor(ops.less(node, 0))
+    return Tensor(ops.less(ops.copysign(leaf.ones_like(node), node), 0))
+
+
+def logical_not(x: ArrayLike, /) -> Tensor:
+    """Not x; numbers count as true unless they are 0."""
+    node = _node(x, "logical_not")
+    return Tensor(ops.logical_not(node) if node.dtype.kind == "b" else ops.equal(node, 0))
+
+
+def bitwise_invert(x: ArrayLike, /) -> Tensor:
+    """All bits flipped; logical not for bools."""
+    return _numeric_unary(ops.bitwise_invert, x, "bitwise_invert")
+
+
+# -- arithmetic of two operands ----------------------------------------------------------------------------------------
+
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = by_name("add"), by_name("subtract"), by_name("multiply"), by_name("divide")
+_MAXIMUM, _MINIMUM = by_name("maximum"), by_name("minimum")
+
+
+def _arithmetic(op: Op, on_bools: Callable[[Node, Node], Node], x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    a, b = promote(x1, x2, op=op.name)
+    if a.dtype.kind == "b":
+        return Tensor(on_bools(a, b))
+    return Tensor(bind(op, (a, b), (), a.weak and b.weak))
+
+
+def add(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 + x2``; logical or for bools."""
+    return _arithmetic(_ADD, ops.logical_or, x1, x2)
+
+
+def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 - x2``; two bool operands raise DTypeError, as in NumPy."""
+    return binary(_SUBTRACT, x1, x2)
+
+
+def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 * x2``; logical and for bools."""
+    return _arithmetic(_MULTIPLY, ops.logical_and, x1, x2)
+
+
+def divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 / x2``; integers give the default float dtype."""
+    a, b = promote(x1, x2, op="divide")
+    a, b = floating(a), floating(b)
+    return Tensor(bind(_DIVIDE, (a, b), (), a.weak and b.weak))
+
+
+def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``floor(x1 / x2)``; an integer divided by 0 gives 0, as in NumPy."""
+    a, b = _not_bool(*promote(x1, x2, op="floor_divide"))
+    return Tensor(ops.floor_divide(a, b))
+
+
+def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 - x2 * floor(x1 / x2)``, with the sign of x2; an integer modulo 0 gives 0, as in NumPy."""
+    a, b = _not_bool(*promote(x1, x2, op="remainder"))
+    return Tensor(ops.remainder(a, b))
+
+
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Tensor, Tensor]:
+    """``(x1 // x2, x1 % x2)``."""
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+def _not_bool(*nodes: Node) -> list[Node]:
+    """NumPy divides bools as int8."""
+    return [cast_node(n, dtypes.int8) if n.dtype.kind == "b" else n for n in nodes]
+
+
+def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 ** x2``.
+
+    Python exponents that are whole and at most 8 in size become multiplications, 0.5 a square root. An integer tensor to
+    a negative Python exponent raises ValueError, as in NumPy; write ``x.astype(pb.float32) ** -1``.
+    """
+    kind = type(x2)
+    if (kind is int or kind is float) and not isinstance(x1, int | float):
+        base = _node(x1, "pow")
+        if kind is int and base.dtype.kind in "biu":
+            if x2 < 0:
+                raise ValueError("Integers to negative integer powers are not allowed.")
+            scalar_node(x2, base.dtype if base.dtype.kind != "b" else dtypes.int64)
+        else:
+            base = floating(base)
+        if base.dtype.kind == "b":
+            base = cast_node(base, dtypes.int8)
+        if x2 == 0.5:
+            return Tensor(ops.sqrt(base))
+        if builtins.abs(x2) <= _MAX_STATIC_EXPONENT and x2 == int(x2):
+            return Tensor(_static_power(base, int(x2)))
+        return Tensor(ops.power(base, scalar_node(x2, base.dtype, weak=base.weak)))
+    a, b = promote(x1, x2, op="pow")
+    a, b = _not_bool(a, b)
+    return Tensor(ops.power(a, b))
+
+
+def _static_power(base: Node, exponent: int) -> Node:
+    """``base ** exponent`` by repeated squaring."""
+    if exponent < 0:
+        return ops.reciprocal(_static_power(base, -exponent))
+    if exponent == 0:
+        return leaf.ones_like(base)
+    result: Node | None = None
+    factor = base
+    while True:
+        if exponent & 1:
+            result = factor if result is None else ops.multiply(result, factor)
+        exponent >>= 1
+        if not exponent:
+            break
+        factor = ops.square(factor)
+    assert result is not None  # exponent > 0 has a bit set
+    return result
+
+
+def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """The larger of both, NaN if either is; at a tie each takes half of the gradient."""
+    return _arithmetic(_MAXIMUM, ops.logical_or, x1, x2)
+
+
+def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """The smaller of both, NaN if either is; at a tie each takes half of the gradient."""
+    return _arithmetic(_MINIMUM, ops.logical_and, x1, x2)
+
+
+def _float_pair(x1: ArrayLike, x2: ArrayLike, op: str) -> tuple[Node, Node]:
+    a, b = promote(x1, x2, op=op)
+    return floating(a), floating(b)
+
+
+def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Angle of the point (x2, x1) in (-pi, pi]."""
+    return Tensor(ops.atan2(*_float_pair(x1, x2, "atan2")))
+
+
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1`` with the sign of ``x2``."""
+    return Tensor(ops.copysign(*_float_pair(x1, x2, "copysign")))
+
+
+def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``sqrt(x1**2 + x2**2)`` without overflow; the gradient at (0, 0) is 0."""
+    a, b = _float_pair(x1, x2, "hypot")
+    a, b = ops.abs(a), ops.abs(b)
+    large, small = ops.maximum(a, b), ops.minimum(a, b)
+    scale = ops.stop_gradient(large)
+    usable = ops.logical_and(ops.greater(scale, 0), ops.isfinite(scale))
+    safe = ops.where(usable, scale, 1)
+    ratio_large, ratio_small = ops.divide(large, safe), ops.divide(small, safe)
+    norm = ops.multiply(safe, ops.sqrt(ops.add(ops.square(ratio_large), ops.square(ratio_small))))
+    infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
+    return Tensor(ops.where(usable, norm, ops.where(infinite, float("inf"), scale)))
+
+
+def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``log(exp(x1) + exp(x2))`` without overflow."""
+    a, b = _float_pair(x1, x2, "logaddexp")
+    top = ops.maximum(a, b)
+    gap = ops.subtract(a, b)
+    # a == b covers two equal infinities, whose difference is NaN.
+    safe_gap = ops.where(ops.equal(a, b), 0, ops.abs(gap))
+    return Tensor(ops.add(top, ops.log1p(ops.exp(ops.negative(safe_gap)))))
+
+
+# -- comparison --------------------------------------------------------------------------------------------------------
+
+
+def _compare(function: Callable[[Node, Node], Node], x1: ArrayLike, x2: ArrayLike, op: str, outcome: str) -> Tensor:
+    """outcome: the result for "x1 below x2" and for "x1 above x2" ('tf' for less), where an integer tensor meets a Python
+    int that its dtype cannot hold: such a comparison has an answer, as in NumPy."""
+    try:
+        a, b = promote(x1, x2, op=op)
+    except OverflowError:
+        left_is_number = isinstance(x1, int)
+        number, tensor = (x1, x2) if left_is_number else (x2, x1)
+        below = (number > 0) != left_is_number
+        node = _node(tensor, op)
+        return Tensor(leaf.full(node.shape, outcome[0 if below else 1] == "t", dtypes.bool_))
+    return Tensor(function(a, b))
+
+
+def equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 == x2``, elementwise; NaN equals nothing."""
+    return _compare(ops.equal, x1, x2, "equal", "ff")
+
+
+def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 != x2``, elementwise."""
+    return _compare(ops.not_equal, x1, x2, "not_equal", "tt")
+
+
+def less(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 < x2``, elementwise."""
+    return _compare(ops.less, x1, x2, "less", "tf")
+
+
+def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 <= x2``, elementwise."""
+    return _compare(ops.less_equal, x1, x2, "less_equal", "tf")
+
+
+def greater(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 > x2``, elementwise."""
+    return _compare(ops.greater, x1, x2, "greater", "ft")
+
+
+def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 >= x2``, elementwise."""
+    return _compare(ops.greater_equal, x1, x2, "greater_equal", "ft")
+
+
+def isclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """``|x1 - x2| <= atol + rtol * |x2|``, elementwise; equal infinities are close."""
+    a, b = _float_pair(x1, x2, "isclose")
+    bound = ops.add(ops.multiply(ops.abs(b), float(rtol)), float(atol))
+    near = ops.logical_and(ops.less_equal(ops.abs(ops.subtract(a, b)), bound), ops.isfinite(b))
+    result = ops.logical_or(near, ops.equal(a, b))
+    if equal_nan:
+        result = ops.logical_or(result, ops.logical_and(ops.isnan(a), ops.isnan(b)))
+    return Tensor(result)
+
+
+# -- logic and bits ----------------------------------------------------------------------------------------------------
+
+
+def truth(node: Node) -> Node:
+    """``node`` as bools: whether each element differs from 0."""
+    return node if node.dtype.kind == "b" else ops.not_equal(node, 0)
+
+
+def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Both true; numbers count as true unless they are 0."""
+    return Tensor(ops.logical_and(truth(_node(x1, "logical_and")), truth(_node(x2, "logical_and"))))
+
+
+def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Either true; numbers count as true unless they are 0."""
+    return Tensor(ops.logical_or(truth(_node(x1, "logical_or")), truth(_node(x2, "logical_or"))))
+
+
+def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Exactly one true; numbers count as true unless they are 0."""
+    return Tensor(ops.logical_xor(truth(_node(x1, "logical_xor")), truth(_node(x2, "logical_xor"))))
+
+
+def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 & x2`` of integers or bools."""
+    return binary(by_name("bitwise_and"), x1, x2)
+
+
+def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 | x2`` of integers or bools."""
+    return binary(by_name("bitwise_or"), x1, x2)
+
+
+def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 ^ x2`` of integers or bools."""
+    return binary(by_name("bitwise_xor"), x1, x2)
+
+
+def bitwise_left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 << x2`` of integers; 0 for shifts by the width or more."""
+    return binary(by_name("left_shift"), x1, x2)
+
+
+def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 >> x2`` of integers, keeping the sign."""
+    return binary(by_name("right_shift"), x1, x2)
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+
+
+def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1`` where ``condition`` holds, else ``x2``; the three broadcast. The branch not taken has gradient 0, always.
+
+    condition: bool; numbers count as true unless they are 0.
+    """
+    a, b = promote(x1, x2, op="where")
+    return Tensor(ops.where(truth(_node(condition, "where")), a, b))
+
+
+def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
+    """``x`` limited to ``min <= x <= max`` (either may be None); where min > max the result is max.
+
+    The gradient on a bound is 1 (PyTorch's convention). A Python bound does not change x's dtype: a float bound of an
+    integer tensor raises DTypeError.
+    """
+    node = _node(x, "clip")
+    dtype = node.dtype
+    strong: list[Any] = [node]
+    for bound in (min, max):
+        if bound is not None and not isinstance(bound, int | float):
+            strong.append(_node(bound, "clip"))
+    if len(strong) > 1:
+        node = promote(*strong, op="clip")[0]
+        dtype = node.dtype
+    low = _bound(min, dtype, "min", False)
+    high = _bound(max, dtype, "max", True)
+    if dtype.kind == "b":
+        return Tensor(ops.logical_and(ops.logical_or(node, low), high))
+    return Tensor(ops.clip(node, low, high))
+
+
+def _bound(bound: ArrayLike | None, dtype: DType, name: str, upper: bool) -> Node:
+    if bound is None:
+        if dtype.kind == "f":
+            return scalar_node(float("inf") if upper else float("-inf"), dtype)
+        if dtype.kind == "b":
+            return scalar_node(upper, dtype)
+        return scalar_node(dtypes.integer_limits(dtype)[upper], dtype)
+    if type(bound) is int and dtype.kind in "iu":
+        # A bound beyond the dtype's range never binds on one side and always on the other: NumPy's answer is the same.
+        low, high = dtypes.integer_limits(dtype)
+        return scalar_node(builtins.min(builtins.max(bound, low), high), dtype)
+    if type(bound) is float and dtype.kind != "f":
+        raise DTypeError(f"clip: {name}={bound} is a float, the tensor {dtype.name}; cast one of them")
+    if isinstance(bound, int | float) and not isinstance(bound, Tensor):
+        return scalar_node(bound, dtype)
+    return cast_node(_node(bound, "clip"), dtype)
+
+
+def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """NaN replaced by ``nan``, infinities by ``posinf`` and ``neginf`` (the dtype's largest numbers if None)."""
+    node = _node(x, "nan_to_num")
+    if node.dtype.kind != "f":
+        return Tensor(node)
+    limit = dtypes.finfo(node.dtype).max
+    result = ops.where(ops.isnan(node), float(nan), node)
+    result = ops.where(ops.equal(node, float("inf")), limit if posinf is None else float(posinf), result)
+    return Tensor(ops.where(ops.equal(node, float("-inf")), -limit if neginf is None else float(neginf), result))
+
+
+def deg2rad(x: ArrayLike, /) -> Tensor:
+    """Degrees to radians."""
+    return Tensor(ops.multiply(floating(_node(x, "deg2rad")), math.pi / 180.0))
+
+
+def rad2deg(x: ArrayLike, /) -> Tensor:
+    """Radians to degrees."""
+    return Tensor(ops.multiply(floating(_node(x, "rad2deg")), 180.0 / math.pi))
+
+
+# -- NumPy's names -----------------------------------------------------------------------------------------------------
+
+absolute = abs
+arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
+arcsinh, arccosh, arctanh = asinh, acosh, atanh
+power = pow
+mod = remainder
+true_divide = divide
+invert = bitwise_invert
+left_shift, right_shift = bitwise_left_shift, bitwise_right_shift
+degrees, radians = rad2deg, deg2rad
