@@ -128,7 +128,7 @@ class _Native:
     """The compiled driver."""
 
     def __init__(self) -> None:
-        address = llvm_engine.compile_ir(driver_ir.driver_ir(), driver_ir.FUNCTIONS)
+        address = llvm_engine.compile_ir(driver_ir.driver_ir(), driver_ir.FUNCTIONS, quick=True)
         integer = ctypes.c_ssize_t
         self.run = ctypes.CFUNCTYPE(integer, integer, integer)(address["pullback_run"])
         self.worker = ctypes.CFUNCTYPE(None)(address["pullback_worker"])

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import CompileError
 
-_PASSES = ("add_new_gvn_pass", "add_instruction_combine_pass", "add_simplify_cfg_pass")
+_PASSES = ("add_sroa_pass", "add_new_gvn_pass", "add_instruction_combine_pass", "add_simplify_cfg_pass")
 _OPTIMISATION_LEVEL = 2  # of the code generator
 
 _lock = threading.RLock()
@@ -39,23 +39,26 @@ class _Engine:
         self.cpu = llvm.get_host_cpu_name()
         self.features = llvm.get_host_cpu_features().flatten()
         self.target = llvm.Target.from_default_triple()
-        self.machine = self._target_machine()
-        self.jit = llvm.create_lljit_compiler(self._target_machine(), suppress_errors=True)
+        self.machine = self._target_machine(_OPTIMISATION_LEVEL)
+        self.quick_machine = self._target_machine(0)
+        self.jit = llvm.create_lljit_compiler(self._target_machine(_OPTIMISATION_LEVEL), suppress_errors=True)
         self.libraries: list[Any] = []
         _make_immortal(self.jit)
         description = (llvmlite.__version__, llvm.llvm_version_info, self.target.triple, self.cpu, self.features)
         self.key = hashlib.sha256(repr((description, _PASSES, _OPTIMISATION_LEVEL)).encode()).hexdigest()[:16]
 
-    def _target_machine(self) -> Any:
+    def _target_machine(self, level: int) -> Any:
         # Position-independent code of the small model: constants are addressed relative to the instruction pointer,
         # and the linker makes stubs for functions that lie far away.
         return self.target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=_OPTIMISATION_LEVEL, reloc="pic", codemodel="small"
+            cpu=self.cpu, features=self.features, opt=level, reloc="pic", codemodel="small"
         )
 
-    def emit_object(self, ir_text: str) -> bytes:
+    def emit_object(self, ir_text: str, quick: bool) -> bytes:
         llvm = self.llvm
         module = self._parse(ir_text)
+        if quick:
+            return bytes(self.quick_machine.emit_object(module))
         self._optimise(module)
         llvm.set_option("", "-disable-lsr=true")
         try:
@@ -127,23 +130,24 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that anot
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-def compile_ir(ir_text: str, names: Iterable[str]) -> dict[str, int]:
+def compile_ir(ir_text: str, names: Iterable[str], quick: bool = False) -> dict[str, int]:
     """Compile a module and return the address of each function in ``names``.
 
     Modules do not see each other's symbols, so names need to be unique only within a module. Undefined functions are
-    looked up in the process (libc, libm).
+    looked up in the process (libc, libm). ``quick``: unoptimised, in a fifth of the time; for glue code without loops
+    over elements.
 
     Raises CompileError where LLVM rejects the text, or a symbol (a name asked for, or a function called) is missing.
     """
-    return load_object(emit_object(ir_text), names)
+    return load_object(emit_object(ir_text, quick), names)
 
 
-def emit_object(ir_text: str) -> bytes:
+def emit_object(ir_text: str, quick: bool = False) -> bytes:
     """The relocatable object code of a module, for ``load_object`` now or, from a disk cache, in a later process."""
     global _compile_count
     with _lock:
         _compile_count += 1
-        return _get_engine().emit_object(ir_text)
+        return _get_engine().emit_object(ir_text, quick)
 
 
 def load_object(code: bytes, names: Iterable[str]) -> dict[str, int]:
