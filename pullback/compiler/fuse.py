@@ -1,0 +1,636 @@
+"""Fusion: which values are computed together, in one walk over one domain.
+
+Values are placed in topological order. An elementwise value that depends on nothing but buffers stays *free* until
+something needs it; a value that reads a group's members at the very position they are computed joins that group; a
+reduction joins a group over the same domain and turns its folded loops into *row* loops. What remains in a group is one
+kernel: softmax, layer norm and cross entropy with their gradients each come out as one.
+
+Groups form a graph of their own without cycles: ``before[g]`` is the set (a bit mask) of groups that must run before g.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import CompileError
+from .contraction import ContractionPlan, plan_contraction
+from .values import Value, ValueBuilder
+from .views import Linear, NotAffineError, broadcast_index, join, refine, row_major, split, through_view
+
+MAX_MEMBERS = 160  # values in one kernel: keeps compile time linear in the graph
+CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is recomputed in its consumer
+MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few threads
+FEW_ROWS = 8
+
+
+class _ConflictError(Exception):
+    """One free value would be needed at two different positions of the same kernel."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+@dataclass
+class Group:
+    """One kernel (or library call) in the making.
+
+    domain, reduced: extents of the loops, outermost first, and which of them the group's reductions fold.
+    levels: for each member "full" (one element a point), "reduced" (one a row) or "partial" (one a chunk of a row).
+    depths: how many reductions must have finished before the member can be computed.
+    stores: members written elsewhere than to their own contiguous buffer: target and position.
+    """
+
+    number: int
+    kind: str
+    domain: tuple[int, ...] = ()
+    reduced: tuple[bool, ...] = ()
+    members: list[Value] = field(default_factory=list)
+    levels: dict[int, str] = field(default_factory=dict)
+    depths: dict[int, int] = field(default_factory=dict)
+    chunks: tuple[int, int, int] | None = None  # number, length and the extent of the outermost row loop they cut
+    has_reduction: bool = False
+    stores: dict[int, tuple[Value, Linear]] = field(default_factory=dict)
+    target: Value | None = None
+    after: int = 0  # groups that write another part of the same target first
+    contraction: ContractionPlan | None = None
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for extent in self.domain:
+            size *= extent
+        return size
+
+    @property
+    def rows(self) -> int:
+        """How many points a reduced member has."""
+        size = 1
+        for extent, folded in zip(self.domain, self.reduced, strict=True):
+            if not folded:
+                size *= extent
+        return size
+
+    def canonical(self, level: str, domain: tuple[int, ...], reduced: tuple[bool, ...]) -> Linear:
+        """Position of a member's element at a point of the domain, in the member's own row-major order."""
+        if level == "full":
+            return 0, row_major(domain)
+        return 0, reduced_strides(domain, reduced)
+
+
+def reduced_strides(domain: tuple[int, ...], reduced: tuple[bool, ...]) -> tuple[int, ...]:
+    strides = [0] * len(domain)
+    stride = 1
+    for dim in range(len(domain) - 1, -1, -1):
+        if not reduced[dim]:
+            strides[dim] = stride
+            stride *= domain[dim]
+    return tuple(strides)
+
+
+@dataclass
+class Free:
+    """What an unplaced elementwise value depends on."""
+
+    groups: int  # bit mask of the groups whose results it reads
+    leaves: tuple[Value, ...]
+    count: int
+    cost: float
+
+
+class Fuser:
+    """Places every value of a program in a group."""
+
+    def __init__(self, builder: ValueBuilder) -> None:
+        self.builder = builder
+        self.groups: list[Group] = []
+        self.before: list[int] = []
+        self.group_of: dict[int, Group] = {}
+        self.free: dict[int, Free] = {}
+        self.copies: dict[int, Value] = {}
+        self._last_with_leaf: dict[int, Group] = {}
+
+    # -- looking at operands ------------------------------------------------------------------------------------------
+
+    def base(self, value: Value) -> Value:
+        """The value under ``value``'s views that has, or will have, a buffer."""
+        while value.kind == "view":
+            copy = self.copies.get(value.id)
+            if copy is not None:
+                return copy
+            value = value.inputs[0]
+        return value
+
+    def trace(
+        self, user: Value, shape: tuple[int, ...], operand: Value, index: Linear, domain: tuple[int, ...]
+    ) -> tuple[Value, Linear]:
+        """The base under ``operand`` and the position in it that ``user``, of ``shape``, reads at ``index``."""
+        index = broadcast_index(index, user, operand.shape, shape, domain)
+        while operand.kind == "view":
+            copy = self.copies.get(operand.id)
+            if copy is not None:
+                return copy, index
+            index = through_view(operand, index, domain)
+            operand = operand.inputs[0]
+        return operand, index
+
+    def describe(self, value: Value) -> Free:
+        """What computing ``value`` from its operands depends on; operands that are free are looked through."""
+        groups = 0
+        leaves: dict[int, Value] = {}
+        count = 1
+        cost = value.op.cost if value.op is not None else 1.0
+        for operand in value.inputs:
+            base = self.base(operand)
+            group = self.group_of.get(base.id)
+            if group is not None:
+                groups |= 1 << group.number
+                if group.kind != "fused":
+                    leaves[base.id] = base
+                continue
+            free = self.free.get(base.id)
+            if free is not None:
+                groups |= free.groups
+                count += free.count
+                cost += free.cost
+                for leaf in free.leaves:
+                    leaves[leaf.id] = leaf
+            elif base.kind == "input":
+                leaves[base.id] = base
+        return Free(groups, tuple(leaves.values())[:8], count, cost)
+
+    # -- placing ------------------------------------------------------------------------------------------------------
+
+    def place(self, value: Value) -> None:
+        """Put ``value`` in a group, or leave it free."""
+        kind = value.kind
+        if kind in ("input", "literal", "view", "leaf"):
+            return
+        if kind in ("elementwise", "gather"):
+            info = self.describe(value)
+            members = any(
+                (g := self.group_of.get(self.base(operand).id)) is not None and g.kind == "fused"
+                for operand in value.inputs
+            ) or any(self._reads_member(self.base(operand)) for operand in value.inputs)
+            if not members and info.count <= MAX_MEMBERS // 2:
+                self.free[value.id] = info
+                return
+            self._place_fused(value, info)
+        elif kind == "reduction":
+            self._place_fused(value, self.describe(value))
+        elif kind == "contraction":
+            self._place_contraction(value)
+        elif kind == "host":
+            base = self.materialise(value.inputs[0])
+            group = self._new(kind, [value], [base])
+            group.target = value
+        else:
+            {"pad": self._place_pad, "concat": self._place_concat, "scatter": self._place_scatter}[kind](value)
+
+    def _reads_member(self, base: Value) -> bool:
+        free = self.free.get(base.id)
+        if free is None:
+            return False
+        return any(self.groups[n].kind == "fused" for n in bits(free.groups))
+
+    def ensure_placed(self, value: Value) -> None:
+        """Give a free value a group: it must be stored."""
+        info = self.free.get(value.id)
+        if info is not None:
+            self._place_fused(value, info)
+
+    def _place_fused(self, value: Value, info: Free) -> None:
+        candidates: dict[int, Group] = {}
+        for number in sorted(bits(info.groups), reverse=True):
+            if self.groups[number].kind == "fused":
+                candidates[number] = self.groups[number]
+        for leaf in info.leaves:
+            group = self._last_with_leaf.get(leaf.id)
+            if group is not None:
+                candidates.setdefault(group.number, group)
+        for group in list(candidates.values())[:6]:
+            if self._try_join(group, value, group.domain, group.reduced):
+                return
+        self._found(value)
+
+    def _found(self, value: Value) -> Group:
+        """A new group with ``value`` in it; whatever cannot be read in place is materialised first."""
+        group = self._new("fused", [], [])
+        shape = value.inputs[0].shape if value.kind == "reduction" else value.shape
+        group.domain = tuple(extent for extent in shape if extent != 1)
+        group.reduced = (False,) * len(group.domain)
+        while True:
+            culprit = self._join(group, value, group.domain, group.reduced)
+            if culprit is None:
+                return group
+            if culprit.kind == "view":
+                self.copy_of(culprit)
+            elif culprit is not value and culprit.id in self.free:
+                self.ensure_placed(culprit)
+            else:
+                raise CompileError(f"no kernel can compute {value}: {culprit} is in the way")
+
+    def _try_join(self, group: Group, value: Value, domain: tuple[int, ...], reduced: tuple[bool, ...]) -> bool:
+        if len(group.members) >= MAX_MEMBERS:
+            return False
+        return self._join(group, value, domain, reduced) is None
+
+    def _join(
+        self, group: Group, value: Value, domain: tuple[int, ...], reduced: tuple[bool, ...]
+    ) -> Value | None:
+        """Add ``value`` and the free values under it to ``group``; None when done, else the value in the way."""
+        reduction = value.kind == "reduction"
+        shape = value.inputs[0].shape if reduction else value.shape
+        size = value_size(shape)
+        if size == group.size:
+            level = "full"
+            refined = refine(domain, reduced, shape)
+            if refined is None:
+                return value
+            domain, reduced = refined
+        elif group.has_reduction and not reduction and size == group.rows:
+            level = "reduced"
+        else:
+            return value
+        chunks = value.attrs[2] if value.name == "partial" else None
+        if reduction:
+            folded = fold_flags(domain, shape, value.attrs[0])
+            if group.has_reduction and (folded != reduced or chunks != group.chunks):
+                return value
+            if chunks is not None and any(depth for depth in group.depths.values()):
+                return value
+            reduced = folded
+        elif group.chunks is not None and level == "reduced":
+            return value
+        if (found := chunks or group.chunks) is not None:
+            outer = next((extent for extent, folded in zip(domain, reduced, strict=True) if folded), None)
+            if outer != found[2]:
+                return value
+        for _ in range(4):
+            try:
+                plan = self._plan_join(group, value, level, domain, reduced)
+                break
+            except _ConflictError as conflict:
+                return conflict.value
+            except NotAffineError as error:
+                if chunks is not None or group.chunks is not None:
+                    return error.value
+                finer = refine(domain, reduced, error.value.shape) if error.value.size == group.size else None
+                if finer is None or finer == (domain, reduced):
+                    return error.value
+                domain, reduced = finer
+        else:
+            return value
+        if plan is None:
+            return value
+        self._commit(group, value, level, domain, reduced, plan)
+        return None
+
+    def _plan_join(
+        self, group: Group, value: Value, level: str, domain: tuple[int, ...], reduced: tuple[bool, ...]
+    ) -> tuple[list[tuple[Value, str]], int, dict[int, Value]] | None:
+        """The free values that come along, the groups read, and the leaves read; None where the order forbids it."""
+        canonical = {kind: group.canonical(kind, domain, reduced) for kind in ("full", "reduced")}
+        size, rows = group.size, (group.rows if group.has_reduction else -1)
+        arriving: dict[int, tuple[Value, str]] = {value.id: (value, level)}
+        reads = 0
+        leaves: dict[int, Value] = {}
+        # (user, level of a member or None when it is recomputed at `index`, index)
+        work: list[tuple[Value, str | None, Linear]] = [(value, level, canonical[level])]
+        while work:
+            user, _, index = work.pop()
+            shape = user.inputs[0].shape if user.kind == "reduction" else user.shape
+            operands = user.inputs
+            if user.kind == "gather":
+                operands = user.inputs[1:]
+                table, _, _ = self.strided(user.inputs[0])
+                owner = self.group_of.get(table.id)
+                if owner is group:
+                    return None
+                if owner is not None:
+                    reads |= 1 << owner.number
+            for operand in operands:
+                if user.kind == "gather":
+                    lead = gather_lead(user, index, domain)
+                    base, where = self.trace(user, operand.shape, operand, lead, domain)
+                else:
+                    base, where = self.trace(user, shape, operand, index, domain)
+                owner = self.group_of.get(base.id)
+                if owner is group:
+                    at = group.levels[base.id]
+                    if at == "partial" or where != canonical[at]:
+                        return None
+                    continue
+                if owner is not None:
+                    reads |= 1 << owner.number
+                    if owner.kind != "fused":
+                        leaves[base.id] = base
+                    continue
+                if base.kind == "input":
+                    leaves[base.id] = base
+                    continue
+                free = self.free.get(base.id)
+                if free is None or base.id in arriving:
+                    if base.id in arriving and where != canonical[arriving[base.id][1]]:
+                        raise _ConflictError(base)
+                    continue
+                base_level = "full" if base.size == size else ("reduced" if base.size == rows else None)
+                if base_level is not None and where == canonical[base_level] and len(arriving) < MAX_MEMBERS:
+                    arriving[base.id] = (base, base_level)
+                    work.append((base, base_level, where))
+                elif free.cost <= CHEAP_COST:
+                    work.append((base, None, where))
+                else:
+                    self.ensure_placed(base)
+                    reads |= 1 << self.group_of[base.id].number
+        reads &= ~(1 << group.number)
+        for number in bits(reads):
+            if self.before[number] >> group.number & 1:
+                return None
+        ordered = sorted(arriving.values(), key=lambda item: item[0].id)
+        if len(group.members) + len(ordered) > 2 * MAX_MEMBERS:
+            return None
+        if not self._stages_fit(group, ordered, domain, reduced):
+            return None
+        return ordered, reads, leaves
+
+    def _stages_fit(
+        self, group: Group, arriving: list[tuple[Value, str]], domain: tuple[int, ...], reduced: tuple[bool, ...]
+    ) -> bool:
+        """Several stages over a row need the row in cache and rows enough for the threads."""
+        depths = dict(group.depths)
+        deepest = 0
+        for member, level in arriving:
+            depth = self._depth(member, depths)
+            depths[member.id] = depth + (member.kind == "reduction")
+            if level == "full":
+                deepest = max(deepest, depth)
+        if deepest == 0:
+            return True
+        if group.chunks is not None or any(m.name == "partial" for m, _ in arriving):
+            return False
+        rows = row = 1
+        for extent, folded in zip(domain, reduced, strict=True):
+            if folded:
+                row *= extent
+            else:
+                rows *= extent
+        return row <= MAX_SERIAL_ROW or rows >= FEW_ROWS
+
+    def _depth(self, member: Value, depths: dict[int, int]) -> int:
+        depth = 0
+        for operand in member.inputs:
+            depth = max(depth, depths.get(self.base(operand).id, 0))
+        return depth
+
+    def _commit(
+        self,
+        group: Group,
+        value: Value,
+        level: str,
+        domain: tuple[int, ...],
+        reduced: tuple[bool, ...],
+        plan: tuple[list[tuple[Value, str]], int, dict[int, Value]],
+    ) -> None:
+        arriving, reads, leaves = plan
+        group.domain, group.reduced = domain, reduced
+        for member, member_level in arriving:
+            self.free.pop(member.id, None)
+            depth = self._depth(member, group.depths)
+            if member.kind == "reduction":
+                group.has_reduction = True
+                depth += 1
+                member_level = "reduced"
+                if member.name == "partial":
+                    group.chunks = member.attrs[2]
+                    member_level = "partial"
+            group.depths[member.id] = depth
+            group.levels[member.id] = member_level
+            group.members.append(member)
+            self.group_of[member.id] = group
+        for leaf in leaves.values():
+            self._last_with_leaf[leaf.id] = group
+        self._order(group, reads)
+
+    def _order(self, group: Group, reads: int) -> None:
+        """Record that ``group`` runs after the groups in ``reads``, and so do all that run after it."""
+        earlier = reads
+        for number in bits(reads):
+            earlier |= self.before[number]
+        mine = self.before[group.number]
+        if earlier | mine == mine:
+            return
+        bit = 1 << group.number
+        for number, mask in enumerate(self.before):
+            if number == group.number or mask & bit:
+                self.before[number] = mask | earlier
+
+    # -- values that need a buffer of their own ------------------------------------------------------------------------
+
+    def copy_of(self, value: Value) -> Value:
+        """A contiguous copy of the view ``value``."""
+        known = self.copies.get(value.id)
+        if known is not None:
+            return known
+        copy = Value(len(self.builder.values), "copy", "copy", None, (value,), (), value.shape, value.dtype, value.node)
+        self.builder.values.append(copy)
+        self._found(copy)
+        self.copies[value.id] = copy
+        return copy
+
+    def materialise(self, value: Value) -> Value:
+        """A value with a contiguous buffer that holds ``value``'s elements in ``value``'s order."""
+        base = value
+        while base.name == "reshape" and base.id not in self.copies:
+            base = base.inputs[0]
+        if base.id in self.copies:
+            return self.copies[base.id]
+        if base.kind in ("view", "literal", "leaf"):
+            return self.copy_of(base)
+        self.ensure_placed(base)
+        return base
+
+    def strided(self, value: Value) -> tuple[Value, int, tuple[int, ...]]:
+        """Base, offset and a stride for each axis of ``value`` (in elements), materialising what has none."""
+        domain = value.shape
+        while True:
+            try:
+                base, (offset, strides) = self.trace(value, domain, value, (0, row_major(domain)), domain)
+            except NotAffineError as error:
+                self.copy_of(error.value)
+                continue
+            if base.kind in ("literal", "leaf"):
+                return self.copy_of(value), 0, row_major(domain)
+            self.ensure_placed(base)
+            return base, offset, strides
+
+    def _new(self, kind: str, members: list[Value], reads: list[Value], after: int = 0) -> Group:
+        group = Group(len(self.groups), kind, members=list(members))
+        self.groups.append(group)
+        self.before.append(0)
+        for member in members:
+            self.group_of[member.id] = group
+        mask = after
+        for value in reads:
+            owner = self.group_of.get(value.id)
+            if owner is not None and owner is not group:
+                mask |= 1 << owner.number
+        self._order(group, mask)
+        return group
+
+    def _place_contraction(self, value: Value) -> None:
+        plan = plan_contraction(self, value)
+        group = self._new("contraction", [value], [plan.left.base, plan.right.base])
+        group.contraction = plan
+        group.target = value
+
+    def _piece(self, target: Value, source: Value, index: Linear, shape: tuple[int, ...], after: int) -> Group:
+        """A group that writes ``source`` into ``target``; ``index`` is the position over the loops of ``shape``."""
+        copy = Value(len(self.builder.values), "copy", "copy", None, (source,), (), shape, source.dtype, source.node)
+        self.builder.values.append(copy)
+        group = self._found(copy)
+        group.target = target
+        group.after = after
+        group.stores[copy.id] = (target, index)
+        self._order(group, after)
+        return group
+
+    def _place_concat(self, value: Value) -> None:
+        (axis,) = value.attrs
+        strides = row_major(value.shape)
+        after = 0
+        start = 0
+        for operand in value.inputs:
+            if operand.size:
+                piece = self._piece(value, operand, (start * strides[axis], strides), operand.shape, 0)
+                after |= 1 << piece.number
+            start += operand.shape[axis]
+        self._finish(value, after)
+
+    def _finish(self, value: Value, after: int) -> None:
+        """All pieces of ``value`` have been laid out; its readers wait for all of them."""
+        self.group_of[value.id] = self._new("joined", [value], [], after)
+        self.group_of[value.id].target = value
+
+    def _place_pad(self, value: Value) -> None:
+        operand, filler = value.inputs
+        low, high, interior = value.attrs
+        strides = row_major(value.shape)
+        first = self._piece(value, filler_view(self.builder, filler, value.shape), (0, strides), value.shape, 0)
+        after = 1 << first.number
+        starts, stops, begin, inner = crop(operand.shape, low, interior, value.shape)
+        if all(stop > start for start, stop in zip(starts, stops, strict=True)):
+            from ..ops.registry import by_name
+
+            shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
+            ones = (1,) * len(shape)
+            piece = self.builder.make(by_name("slice"), (operand,), (starts, stops, ones), shape, operand.dtype)
+            steps = tuple((gap + 1) * stride for gap, stride in zip(inner, strides, strict=True))
+            offset = sum(b * stride for b, stride in zip(begin, strides, strict=True))
+            second = self._piece(value, piece, (offset, steps), shape, after)
+            after |= 1 << second.number
+        self._finish(value, after)
+
+    def _place_scatter(self, value: Value) -> None:
+        operand, updates, *indices = value.inputs
+        first = self._piece(value, operand, (0, row_major(value.shape)), value.shape, 0)
+        after = 1 << first.number
+        if updates.size:
+            shape = updates.shape
+            count = len(indices[0].shape)
+            domain = shape
+            reads: list[Value] = []
+            for part in (updates, *indices):
+                reads.append(self.materialise(part))
+            group = self._new("scatter", [], reads, after)
+            group.domain = domain
+            group.reduced = (True,) * count + (False,) * (len(shape) - count)
+            group.target = value
+            group.after = after
+            group.members = [value]
+            after |= 1 << group.number
+        self._finish(value, after)
+
+
+def filler_view(builder: ValueBuilder, filler: Value, shape: tuple[int, ...]) -> Value:
+    from .simplify import broadcast
+
+    return broadcast(builder, filler, shape)
+
+
+def crop(
+    shape: tuple[int, ...], low: tuple[int, ...], interior: tuple[int, ...], target: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Which part of a padded operand lands inside the result, and where: starts, stops, first position, gaps."""
+    starts, stops, begin = [], [], []
+    for extent, before, gap, total in zip(shape, low, interior, target, strict=True):
+        step = gap + 1
+        start = 0 if before >= 0 else -(before // step)
+        first = before + start * step
+        room = total - first
+        count = 0 if room <= 0 else (room + step - 1) // step
+        starts.append(start)
+        stops.append(max(start, min(extent, start + count)))
+        begin.append(first)
+    return tuple(starts), tuple(stops), tuple(begin), interior
+
+
+def gather_lead(gather: Value, index: Linear, domain: tuple[int, ...]) -> Linear:
+    """Position in a gather's index operands, given the position in its result."""
+    lead = gather.inputs[1].shape
+    axes = split(index, gather.shape, domain)
+    if axes is None:
+        raise NotAffineError(gather)
+    return join(axes[: len(lead)], lead, len(domain))
+
+
+def fold_flags(domain: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[bool, ...]:
+    """For each loop of ``domain`` (a refinement of ``shape``), whether it lies in one of the folded ``axes``."""
+    flags = [False] * len(domain)
+    dim = len(domain) - 1
+    for axis in range(len(shape) - 1, -1, -1):
+        remaining = shape[axis]
+        while remaining > 1:
+            flags[dim] = axis in axes
+            remaining //= domain[dim]
+            dim -= 1
+    return tuple(flags)
+
+
+def value_size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
+
+
+def bits(mask: int) -> list[int]:
+    """The positions of the ones in ``mask``."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def fuse(builder: ValueBuilder, outputs: list[Value]) -> Fuser:
+    """Place all values; outputs and operands of library calls get buffers."""
+    fuser = Fuser(builder)
+    for value in live_values(builder, outputs):
+        fuser.place(value)
+    for output in outputs:
+        fuser.materialise(output)
+    return fuser
+
+
+def live_values(builder: ValueBuilder, outputs: list[Value]) -> list[Value]:
+    """The values that ``outputs`` depend on, operands first."""
+    live = {value.id for value in outputs}
+    found = []
+    for value in reversed(builder.values):
+        if value.id in live:
+            found.append(value)
+            live.update([operand.id for operand in value.inputs])
+    found.reverse()
+    return found

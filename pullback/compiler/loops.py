@@ -1,0 +1,143 @@
+"""The kernel IR: loops over a domain, scalar expressions inside, loads, folds and stores.
+
+A :class:`Kernel` says what is computed at each point, not with which vectors or for which processor. Its ``key`` holds
+everything that changes the machine code: loop structure, expressions, dtypes, and for each access which loops move it
+(and whether the vectorised loop does so by one element). Extents, strides and offsets are run-time parameters, so one
+kernel serves every size.
+
+Modes, by which loop is vectorised:
+
+map         no folds; the last loop.
+row         folds over the last loop (and others): a task is one row, its stages walk the row one after the other.
+column      folds over leading loops: a task is a block of neighbouring columns, the folded loops run inside.
+scalar      a single point.
+sequential  a scatter without trailing axes: one element after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .values import Value
+
+Expression = tuple[Any, ...]
+# ("load", access, dtype)                       the element at the access's position
+# ("literal", repr, dtype)                      a number in the code
+# ("iota", number, dtype)                       a linear form of the loop variables
+# ("op", instruction, dtype, operand dtypes, arguments, attrs)
+# ("check", argument, number)                   an index, checked and wrapped; number: which check of the kernel
+# ("lookup", access, dtype, ((argument, term), ...))   the element at the access's position plus index * stride
+# ("fold", number, dtype)                       the finished value of a fold
+
+
+@dataclass
+class Access:
+    """Positions in a buffer, in elements: ``offset + sum(strides[d] * loop[d])``."""
+
+    value: Value
+    offset: int
+    strides: tuple[int, ...]
+
+
+@dataclass
+class Fold:
+    """``instruction`` applied over the row loops to ``argument``, an expression of ``dtype``."""
+
+    instruction: str
+    argument: int
+    dtype: str
+    stage: int = 0
+
+
+@dataclass
+class Stage:
+    """One walk over the row: which folds advance, what is stored, what is kept for later stages."""
+
+    folds: list[int] = field(default_factory=list)
+    stores: list[tuple[int, int]] = field(default_factory=list)  # access, expression
+    spills: list[tuple[int, int]] = field(default_factory=list)  # expression, scratch row
+    reloads: dict[int, int] = field(default_factory=dict)  # expression -> scratch row
+
+
+@dataclass
+class Scatter:
+    """Combine ``value`` into the element at ``access`` plus the sum of index * stride over ``terms``."""
+
+    access: int
+    value: int
+    terms: tuple[tuple[int, int], ...]
+    mode: str
+
+
+@dataclass
+class Kernel:
+    """See the module's text. ``chunks``: (number, length, extent) by which the outermost row loop is cut; the chunk is then
+    loop 0."""
+
+    mode: str
+    domain: tuple[int, ...]
+    reduced: tuple[bool, ...]
+    expressions: list[Expression]
+    accesses: list[Access]
+    iotas: list[tuple[int, tuple[int, ...]]]
+    checks: list[tuple[int, Value]]
+    terms: list[int]  # in elements of the access that uses them
+    folds: list[Fold]
+    stages: list[Stage]
+    row_stores: list[tuple[int, int]]
+    scatter: Scatter | None = None
+    chunks: tuple[int, int, int] | None = None
+    cost: float = 1.0
+    spill_dtypes: tuple[str, ...] = ()
+
+    @property
+    def vector_loop(self) -> int:
+        """The loop that lanes run over; -1 where there is none."""
+        return len(self.domain) - 1
+
+    @property
+    def row_loops(self) -> list[int]:
+        return [dim for dim, folded in enumerate(self.reduced) if folded]
+
+    @property
+    def grid_loops(self) -> list[int]:
+        """Loops that are divided among tasks, without the vector loop of map and column kernels."""
+        lanes = self.vector_loop if self.mode in ("map", "column") else -1
+        return [dim for dim, folded in enumerate(self.reduced) if not folded and dim != lanes]
+
+    def access_of_term(self, term: int) -> int:
+        """The access that an index term moves."""
+        if self.scatter is not None and any(number == term for _, number in self.scatter.terms):
+            return self.scatter.access
+        for expression in self.expressions:
+            if expression[0] == "lookup" and any(number == term for _, number in expression[3]):
+                return int(expression[1])
+        raise KeyError(term)
+
+    def step_classes(self, access: Access) -> str:
+        """For each loop how it moves the access: "0" not at all, "1" by one element, "s" by a run-time stride."""
+        last = len(self.domain) - 1
+        return "".join(
+            "0" if stride == 0 else "1" if stride == 1 and dim == last else "s" for dim, stride in enumerate(access.strides)
+        )
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """What the machine code depends on."""
+        return (
+            self.mode,
+            self.reduced,
+            tuple(self.expressions),
+            tuple((self.step_classes(a), a.value.dtype.name) for a in self.accesses),
+            tuple(tuple("01"[c == 1] if c in (0, 1) else "s" for c in coefficients) for _, coefficients in self.iotas),
+            tuple((f.instruction, f.argument, f.dtype, f.stage) for f in self.folds),
+            tuple(
+                (tuple(s.folds), tuple(s.stores), tuple(s.spills), tuple(sorted(s.reloads.items()))) for s in self.stages
+            ),
+            tuple(self.row_stores),
+            None if self.scatter is None else (self.scatter.access, self.scatter.value, self.scatter.terms, self.scatter.mode),
+            self.chunks is not None,
+        )

@@ -1,0 +1,325 @@
+"""Program: a compiled graph, ready to run any number of times.
+
+``compile_program`` turns the graph between input and output nodes into native launches; calling the program runs
+them. One ``slots`` array a call holds every address that kernels need: the error record, the scratch memory, the arena,
+the inputs (numbers live in the array itself) and the outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from ..graph.node import Node, topological_order
+from ..graph.state import describe_site
+from ..runtime import driver
+from ..runtime.buffers import Buffer, allocate
+from .cache import kernel_addresses
+from .fuse import fuse
+from .llvm.kernel import ParameterLayout, column_block
+from .llvm.target import Target, host
+from .llvm.values import STORAGE_SIZE
+from .loops import Kernel
+from .plan import Plan, Step, make_plan, task_counts
+from .simplify import simplify
+from .values import Value, ValueBuilder, import_graph, is_static_scalar
+
+ERROR, SCRATCH, ARENA, FIRST_INPUT = 0, 1, 2, 3  # slots
+ERROR_WORDS = 4
+UNSHARED = 3  # references to a buffer that only its node and the caller's list hold, plus getrefcount's own
+
+
+class Site:
+    """What to tell the user about a check that failed."""
+
+    __slots__ = ("node", "what")
+
+    def __init__(self, value: Value) -> None:
+        self.node = value.node
+        self.what = value.attrs[1]
+
+    def error(self, index: int, size: int) -> IndexError:
+        where = "" if self.node is None else f" (made at {describe_site(self.node.site)})"
+        return IndexError(f"{self.what}: index {index} is out of range for size {size}{where}")
+
+
+class Program:
+    """A callable: buffers and Python numbers in, buffers out.
+
+    inputs: for each input node its buffer, or for a 0-d one a Python number. Outputs come in the order of the output
+    nodes; an output that is an input is that input's buffer. Thread-safe.
+    """
+
+    __slots__ = (
+        "_arena_bytes", "_fixed", "_free", "_host_steps", "_input_count", "_numbers", "_output_bytes", "_outputs", "_plan",
+        "_run", "_segments", "_sites", "_slot_count", "donations", "kernels",
+    )  # fmt: skip
+
+    def __init__(self, plan: Plan, dtypes: list[Any], fixed: list[Any], target: Target, input_count: int) -> None:
+        self._plan = plan
+        self._fixed = fixed
+        self._input_count = input_count
+        self._numbers = [_bit_packer(dtype) for dtype in dtypes]
+        self.donations = plan.donations
+        count = input_count + len(fixed)
+        self._slot_count = FIRST_INPUT + count
+        places = plan.places
+        self._output_bytes: list[int] = []
+        self._outputs: list[tuple[bool, int]] = []
+        seen: set[int] = set()
+        for base in plan.outputs:
+            if base.kind == "input":
+                self._outputs.append((False, base.attrs[0]))
+                continue
+            number = places[base.id][1]
+            self._outputs.append((True, number))
+            if base.id not in seen:
+                seen.add(base.id)
+                self._output_bytes.append(base.size * base.dtype.itemsize)
+        self._sites: list[Site] = []
+        self.kernels = [step.kernel for step in plan.steps if step.kernel is not None]
+        addresses = kernel_addresses(self.kernels, target)
+        self._segments, self._host_steps, scratch = self._link(addresses, target)
+        self._arena_bytes = plan.arena_bytes + scratch
+        self._run = driver.runner()
+        self._free: list[tuple[Any, int]] = []
+
+    # -- linking ------------------------------------------------------------------------------------------------------
+
+    def slot_of(self, value: Value) -> tuple[int, int]:
+        """Slot and byte offset of a value's buffer."""
+        if value.kind == "input":
+            return FIRST_INPUT + value.attrs[0], 0
+        where, number = self._plan.places[value.id]
+        if where == "output":
+            return self._slot_count + number, 0
+        return ARENA, number
+
+    def _link(
+        self, addresses: dict[int, int], target: Target
+    ) -> tuple[list[driver.NativeTable], list[Step], int]:
+        """Native tables, and the host calls between them."""
+        waves: list[list[driver.Launch]] = []
+        tables: list[driver.NativeTable] = []
+        hosts: list[Step] = []
+        by_wave: dict[int, list[Step]] = {}
+        for step in self._plan.steps:
+            by_wave.setdefault(step.wave, []).append(step)
+        for wave in sorted(by_wave):
+            launches = []
+            for step in by_wave[wave]:
+                if step.kernel is not None:
+                    launches.append(self._kernel_launch(step.kernel, addresses[id(step.kernel)], target))
+                elif step.contraction is not None:
+                    launches.append(self._product_launch(step))
+                else:
+                    tables.append(driver.build_table(waves))
+                    hosts.append(step)
+                    waves = []
+            if launches:
+                waves.append(launches)
+        tables.append(driver.build_table(waves))
+        return tables, hosts, max(table.scratch_bytes for table in tables)
+
+    def _kernel_launch(self, kernel: Kernel, address: int, target: Target) -> driver.Launch:
+        layout = ParameterLayout.of(kernel)
+        params = [0] * layout.count
+        for dim, where in enumerate(layout.extents):
+            params[where] = kernel.domain[dim]
+        if kernel.chunks is not None:
+            params[layout.row_extent] = kernel.chunks[2]
+            params[layout.extents[kernel.row_loops[0]]] = kernel.chunks[1]
+        sizes = []
+        for access, (slot, offset, strides) in zip(kernel.accesses, layout.accesses, strict=True):
+            size = STORAGE_SIZE[access.value.dtype.name]
+            sizes.append(size)
+            params[slot], start = self.slot_of(access.value)
+            params[offset] = start + access.offset * size
+            for dim, where in strides.items():
+                params[where] = access.strides[dim] * size
+        for (start, coefficients), (offset, steps) in zip(kernel.iotas, layout.iotas, strict=True):
+            params[offset] = start
+            for dim, where in steps.items():
+                params[where] = coefficients[dim]
+        for (size, value), (size_at, site_at) in zip(kernel.checks, layout.checks, strict=True):
+            params[size_at] = size
+            params[site_at] = len(self._sites)
+            self._sites.append(Site(value))
+        for number, (stride, where) in enumerate(zip(kernel.terms, layout.terms, strict=True)):
+            params[where] = stride * sizes[kernel.access_of_term(number)]
+        scratch = 0
+        row = 1
+        for dim in kernel.row_loops:
+            row *= kernel.domain[dim]
+        for dtype, where in zip(kernel.spill_dtypes, layout.spills, strict=True):
+            params[where] = scratch
+            scratch += (row * STORAGE_SIZE[dtype] + 127) // 64 * 64 + 256
+        total, grain = task_counts(kernel, column_block(kernel, target))
+        return driver.Launch(address, params, total, grain, scratch)
+
+    def _product_launch(self, step: Step) -> driver.Launch:
+        from ..runtime.blas import Operand, gemm_launch
+
+        plan = step.contraction
+        assert plan is not None
+        operands = []
+        for operand in (plan.left, plan.right):
+            slot, start = self.slot_of(operand.base)
+            offset = start + operand.offset * operand.base.dtype.itemsize
+            operands.append(Operand(slot, offset, operand.row_stride, operand.column_stride, operand.batch_stride))
+        (value,) = step.writes
+        slot, start = self.slot_of(value)
+        result = Operand(slot, start, plan.n, 1, plan.m * plan.n)
+        return gemm_launch(value.dtype.name, plan.m, plan.n, plan.k, *operands, result, plan.batch)
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def _new_slots(self) -> tuple[Any, int]:
+        """A slots array with its constant entries filled in, and its address."""
+        count = self._slot_count + len(self._output_bytes)
+        inputs = self._input_count + len(self._fixed)
+        array = (ctypes.c_int64 * (count + ERROR_WORDS + inputs))()
+        address = ctypes.addressof(array)
+        array[ERROR] = address + 8 * count
+        for position in range(inputs):
+            array[FIRST_INPUT + position] = address + 8 * (count + ERROR_WORDS + position)
+        for position, value in enumerate(self._fixed, self._input_count):
+            self._put(array, address, position, value)
+        return array, address
+
+    def _put(self, array: Any, address: int, position: int, value: Any) -> None:
+        if type(value) is Buffer:
+            array[FIRST_INPUT + position] = value.address
+            return
+        number = self._slot_count + len(self._output_bytes) + ERROR_WORDS + position
+        array[FIRST_INPUT + position] = address + 8 * number
+        array[number] = self._numbers[position](value)
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Buffer]:
+        try:
+            slots = self._free.pop()
+        except IndexError:
+            slots = self._new_slots()
+        array, address = slots
+        position = FIRST_INPUT
+        for value in inputs:
+            if type(value) is Buffer:
+                array[position] = value.address
+            else:
+                self._put(array, address, position - FIRST_INPUT, value)
+            position += 1
+        fresh: list[Buffer] = []
+        donations = self.donations
+        position = self._slot_count
+        for number, nbytes in enumerate(self._output_bytes):
+            source = donations.get(number)
+            if source is not None and getrefcount(inputs[source]) <= UNSHARED and inputs[source].owned:
+                buffer = inputs[source]
+            else:
+                buffer = allocate(nbytes)
+            fresh.append(buffer)
+            array[position] = buffer.address
+            position += 1
+        if self._arena_bytes:
+            arena = allocate(self._arena_bytes)
+            array[ARENA] = arena.address
+            array[SCRATCH] = arena.address + self._plan.arena_bytes
+        if self._host_steps:
+            self._run_segments(array, address)
+        elif self._run(self._segments[0].address, address):
+            driver.start_workers()
+        error = self._slot_count + len(self._output_bytes)
+        if array[error]:
+            _, site, index, size = array[error : error + ERROR_WORDS]
+            array[error] = 0
+            self._free.append(slots)
+            raise self._sites[site].error(index, size)
+        self._free.append(slots)
+        return [fresh[number] if made else self._input(inputs, number) for made, number in self._outputs]
+
+    def _input(self, inputs: Sequence[Any], position: int) -> Buffer:
+        """The input that is an output, as a buffer."""
+        value = inputs[position] if position < self._input_count else self._fixed[position - self._input_count]
+        if type(value) is Buffer:
+            return value
+        buffer = allocate(8)
+        bits = self._numbers[position](value)
+        ctypes.memmove(buffer.address, struct.pack("<q", bits), 8)
+        return buffer
+
+    def _run_segments(self, array: Any, address: int) -> None:
+        error = self._slot_count + len(self._output_bytes)
+        for number, table in enumerate(self._segments):
+            if self._run(table.address, address):
+                driver.start_workers()
+            if array[error]:
+                return
+            if number < len(self._host_steps):
+                step = self._host_steps[number]
+                (source,) = step.reads
+                (target,) = step.writes
+                node = target.node
+                assert node is not None
+                shape = target.inputs[0].shape
+                result = node.op.reference(node, self._view(array, source, shape))
+                self._view(array, target, target.shape)[...] = result
+
+    def _view(self, array: Any, value: Value, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        slot, offset = self.slot_of(value)
+        memory = (ctypes.c_char * (value.size * value.dtype.itemsize)).from_address(array[slot] + offset)
+        return np.frombuffer(memory, value.dtype.numpy).reshape(shape)
+
+
+def _bit_packer(dtype: Any) -> Callable[[Any], int]:
+    """A function from a Python number to the 64 bits whose low bytes are that number in ``dtype``."""
+    name = dtype.name
+    if name == "float32":
+        single, word = struct.Struct("<f"), struct.Struct("<i")
+
+        def pack(value: Any) -> int:
+            try:
+                return word.unpack(single.pack(value))[0]
+            except OverflowError:
+                return int(np.float32(value).view(np.int32))
+
+        return pack
+    if name == "float64":
+        double, long = struct.Struct("<d"), struct.Struct("<q")
+        return lambda value: long.unpack(double.pack(value))[0]
+    if dtype.kind in "biu":
+        return lambda value: (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
+    return lambda value: int(np.asarray(value, dtype.numpy).view(np.uint16))
+
+
+def compile_program(
+    inputs: Sequence[Node], outputs: Sequence[Node], donate: Sequence[int] = (), target: Target | None = None
+) -> Program:
+    """Compile the graph between ``inputs`` and ``outputs``.
+
+    inputs: nodes whose values are given at each call, as buffers or (0-d) as Python numbers. Evaluated nodes and
+        constants that the outputs need besides become part of the program.
+    donate: positions of inputs whose memory an output may take over when nobody else holds it.
+    Raises CompileError.
+    """
+    nodes = list(inputs)
+    known = {id(node) for node in nodes}
+    fixed: list[Any] = []
+    for node in topological_order(list(outputs), stop=lambda n: id(n) in known or n.buffer is not None):
+        if id(node) in known:
+            continue
+        if node.buffer is not None:
+            nodes.append(node)
+            fixed.append(node.buffer)
+        elif node.op.name == "constant" and not is_static_scalar(node):
+            nodes.append(node)
+            fixed.append(node.attrs[0])
+    builder = ValueBuilder(simplify)
+    _, values = import_graph(builder, nodes, list(outputs))
+    fuser = fuse(builder, values)
+    plan = make_plan(fuser, values, set(donate))
+    return Program(plan, [node.dtype for node in nodes], fixed, target or host(), len(inputs))

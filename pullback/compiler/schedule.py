@@ -1,0 +1,503 @@
+"""From a group of values to a kernel: expressions, stages, loops.
+
+Kernels are made from the last group to the first, because only a finished kernel knows which values of earlier groups
+it loads. A cheap value of another group is computed again instead of loaded when that reads no more memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import CompileError
+from .fuse import Fuser, Group, gather_lead, reduced_strides
+from .loops import Access, Expression, Fold, Kernel, Scatter, Stage
+from .values import Value
+from .views import Linear, NotAffineError, row_major, split
+
+RECOMPUTE_COST = 2.0  # an op this cheap may be computed twice
+RECOMPUTE_DEPTH = 3
+SPILL_COST = 8.0  # an expression this dear is kept in scratch memory between the stages of a row
+
+
+class KernelBuilder:
+    """Builds the kernel of one group. ``demanded`` holds the ids of values that need a buffer; it is added to."""
+
+    def __init__(self, fuser: Fuser, group: Group, demanded: dict[int, Value]) -> None:
+        self.fuser = fuser
+        self.group = group
+        self.demanded = demanded
+        self.domain = group.domain
+        self.reduced = group.reduced
+        self.canonical = {level: group.canonical(level, self.domain, self.reduced) for level in ("full", "reduced")}
+        self.expressions: list[Expression] = []
+        self.costs: list[float] = []
+        self.depths: list[int] = []
+        self.accesses: list[Access] = []
+        self.iotas: list[tuple[int, tuple[int, ...]]] = []
+        self.checks: list[tuple[int, Value]] = []
+        self.terms: list[int] = []
+        self.folds: list[Fold] = []
+        self._ids: dict[Expression, int] = {}
+        self._access_ids: dict[tuple[int, Linear], int] = {}
+        self._memo: dict[tuple[int, Linear], int] = {}
+        self._recomputing = 0
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+
+    def intern(self, expression: Expression, cost: float = 0.0, arguments: tuple[int, ...] = (), depth: int = 0) -> int:
+        found = self._ids.get(expression)
+        if found is None:
+            found = len(self.expressions)
+            self._ids[expression] = found
+            self.expressions.append(expression)
+            for argument in arguments:
+                cost += self.costs[argument]
+                depth = max(depth, self.depths[argument])
+            self.costs.append(cost)
+            self.depths.append(depth)
+        return found
+
+    def access(self, value: Value, index: Linear) -> int:
+        found = self._access_ids.get((value.id, index))
+        if found is None:
+            found = len(self.accesses)
+            self._access_ids[(value.id, index)] = found
+            self.accesses.append(Access(value, index[0], index[1]))
+        return found
+
+    def load(self, value: Value, index: Linear) -> int:
+        if value.kind != "input" and self.fuser.group_of.get(value.id) is not self.group:
+            self.demanded[value.id] = value
+        return self.intern(("load", self.access(value, index), value.dtype.name))
+
+    def expression(self, value: Value, index: Linear) -> int:
+        """The expression for the element of ``value`` (no view) at position ``index``."""
+        key = (value.id, index)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._expression(value, index)
+        return found
+
+    def _expression(self, value: Value, index: Linear) -> int:
+        kind = value.kind
+        if kind == "literal":
+            return self.intern(("literal", repr(value.attrs[0]), value.dtype.name))
+        if kind == "input":
+            return self.load(value, index)
+        if kind == "leaf":
+            return self._iota(value, index)
+        owner = self.fuser.group_of.get(value.id)
+        if owner is self.group:
+            level = self.group.levels[value.id]
+            if level == "partial" or index == self.canonical[level]:
+                return self.compute(value, index)
+            raise CompileError(f"{value} is read where its own kernel does not compute it")
+        if owner is None:
+            return self.compute(value, index)
+        if self._recompute_instead(value, owner):
+            self._recomputing += 1
+            try:
+                return self.compute(value, index)
+            except NotAffineError:
+                pass
+            finally:
+                self._recomputing -= 1
+        return self.load(value, index)
+
+    def _recompute_instead(self, value: Value, owner: Group) -> bool:
+        """Whether computing a value of another kernel again reads no more memory than loading it."""
+        if value.id in self.demanded or value.kind != "elementwise" or owner.kind != "fused" or owner.stores:
+            return False
+        if value.op is None or value.op.cost > RECOMPUTE_COST or self._recomputing >= RECOMPUTE_DEPTH:
+            return False
+        large = 0
+        for operand in value.inputs:
+            base = self.fuser.base(operand)
+            if base.kind in ("literal", "leaf") or base.size * 4 <= value.size:
+                continue
+            large += 1
+            group = self.fuser.group_of.get(base.id)
+            available = base.kind == "input" or base.id in self.demanded or (group is not None and group.kind != "fused")
+            if not available and not (
+                base.kind == "elementwise" and group is not None and self._recompute_instead(base, group)
+            ):
+                return False
+        return large <= 1
+
+    def _iota(self, value: Value, index: Linear) -> int:
+        shape, axis, dtype = value.attrs
+        axes = split(index, shape, self.domain)
+        if axes is None:
+            raise NotAffineError(value)
+        form = axes[axis]
+        if form not in self.iotas:
+            self.iotas.append(form)
+        return self.intern(("iota", self.iotas.index(form), dtype.name))
+
+    def compute(self, value: Value, index: Linear) -> int:
+        """``value`` from its operands."""
+        op = value.op
+        dtype = value.dtype.name
+        if value.kind == "gather":
+            return self._lookup(value, index)
+        shape = value.inputs[0].shape if value.kind == "reduction" else value.shape
+        if value.kind == "reduction":
+            index = self.canonical["full"]
+        arguments = tuple([self.operand(value, shape, operand, index) for operand in value.inputs])
+        if value.kind == "copy":
+            return arguments[0]
+        if op is None:
+            raise CompileError(f"{value} cannot be computed")
+        if value.kind == "reduction":
+            fold = Fold(op.lower, arguments[0], value.inputs[0].dtype.name, self.depths[arguments[0]])
+            self.folds.append(fold)
+            return self.intern(("fold", len(self.folds) - 1, dtype), depth=fold.stage + 1)
+        if op.name == "check_index":
+            self.checks.append((value.attrs[0], value))
+            return self.intern(("check", arguments[0], len(self.checks) - 1), op.cost, arguments)
+        operand_dtypes = tuple([operand.dtype.name for operand in value.inputs])
+        attrs = tuple([getattr(attr, "name", attr) for attr in value.attrs])
+        return self.intern(("op", op.lower, dtype, operand_dtypes, arguments, attrs), op.cost, arguments)
+
+    def operand(self, user: Value, shape: tuple[int, ...], operand: Value, index: Linear) -> int:
+        base, where = self.fuser.trace(user, shape, operand, index, self.domain)
+        return self.expression(base, where)
+
+    def _lookup(self, value: Value, index: Linear) -> int:
+        table, *indices = value.inputs
+        (axes,) = value.attrs
+        base, offset, strides = self.fuser.strided(table)
+        lead = gather_lead(value, index, self.domain)
+        forms = split(index, value.shape, self.domain)
+        if forms is None:
+            raise NotAffineError(value)
+        rest = [axis for axis in range(len(table.shape)) if axis not in axes]
+        total = [0] * len(self.domain)
+        for axis, (start, coefficients) in zip(rest, forms[len(indices[0].shape) :], strict=True):
+            offset += strides[axis] * start
+            for dim, coefficient in enumerate(coefficients):
+                total[dim] += strides[axis] * coefficient
+        terms = []
+        arguments = []
+        for axis, operand in zip(axes, indices, strict=True):
+            argument = self.operand(value, operand.shape, operand, lead)
+            arguments.append(argument)
+            terms.append((argument, len(self.terms)))
+            self.terms.append(strides[axis])
+        if base.kind != "input":
+            self.demanded[base.id] = base
+        access = self.access(base, (offset, tuple(total)))
+        return self.intern(("lookup", access, value.dtype.name, tuple(terms)), 4.0, tuple(arguments))
+
+    # -- the kernel ---------------------------------------------------------------------------------------------------
+
+    def build(self) -> Kernel | None:
+        """The kernel that computes the group's demanded members; None where nobody needs any."""
+        group = self.group
+        roots = [m for m in group.members if m.id in self.demanded or m.id in group.stores]
+        if not roots:
+            return None
+        for member in self._needed(roots):
+            level = group.levels[member.id]
+            self.expression(member, self.canonical["full" if level == "full" else "reduced"])
+        stores: list[tuple[int, int]] = []
+        row_stores: list[tuple[int, int]] = []
+        for root in roots:
+            level = group.levels[root.id]
+            index = self.canonical["full" if level == "full" else "reduced"]
+            expression = self.expression(root, index)
+            target, where = group.stores.get(root.id, (root, index))
+            access = self.access(target, where)
+            (stores if level == "full" else row_stores).append((access, expression))
+        return self._finish(stores, row_stores, None)
+
+    def _needed(self, roots: list[Value]) -> list[Value]:
+        needed = {root.id for root in roots}
+        found = []
+        for member in reversed(self.group.members):
+            if member.id in needed:
+                found.append(member)
+                needed.update([self.fuser.base(operand).id for operand in member.inputs])
+        found.reverse()
+        return found
+
+    def build_scatter(self) -> Kernel:
+        """The kernel that combines a scatter's updates into its target."""
+        value = self.group.members[0]
+        updates, indices = value.inputs[1], value.inputs[2:]
+        axes, mode = value.attrs
+        lead = len(indices[0].shape)
+        strides = row_major(value.shape)
+        position = (0, row_major(updates.shape))
+        update = self.operand(value, updates.shape, updates, position)
+        rest = [axis for axis in range(len(value.shape)) if axis not in axes]
+        total = [0] * len(self.domain)
+        for dim, axis in enumerate(rest, lead):
+            total[dim] = strides[axis]
+        terms = []
+        lead_index = (0, reduced_strides(self.domain, tuple(not folded for folded in self.reduced)))
+        for axis, operand in zip(axes, indices, strict=True):
+            terms.append((self.operand(value, operand.shape, operand, lead_index), len(self.terms)))
+            self.terms.append(strides[axis])
+        access = self.access(value, (0, tuple(total)))
+        return self._finish([], [], Scatter(access, update, tuple(terms), mode))
+
+    def _finish(self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None) -> Kernel:
+        prune = _Pruner(self, stores, row_stores, scatter)
+        domain, reduced, chunks = self.domain, self.reduced, self.group.chunks
+        accesses = prune.accesses
+        iotas = prune.iotas
+        if chunks is not None:
+            number, length, _ = chunks
+            row = reduced.index(True)
+            rows = self.group.rows
+            partial = {access for access, _ in row_stores}
+            partial = {prune.access_map[access] for access in partial}
+            for position, access in enumerate(accesses):
+                step = rows if position in partial else length * access.strides[row]
+                accesses[position] = Access(access.value, access.offset, (step, *access.strides))
+            iotas = [(offset, (length * coefficients[row], *coefficients)) for offset, coefficients in iotas]
+            domain, reduced = (number, *domain), (False, *reduced)
+        domain, reduced, accesses, iotas, chunks = collapse(domain, reduced, accesses, iotas, chunks)
+        kernel = Kernel(
+            mode=_mode(domain, reduced, bool(prune.folds), scatter is not None),
+            domain=domain,
+            reduced=reduced,
+            expressions=prune.expressions,
+            accesses=accesses,
+            iotas=iotas,
+            checks=prune.checks,
+            terms=prune.terms,
+            folds=prune.folds,
+            stages=[],
+            row_stores=prune.row_stores,
+            scatter=prune.scatter,
+            chunks=chunks,
+            cost=sum(prune.own_costs) + 2.0 * len(accesses),
+        )
+        plan_stages(kernel, prune.stores, prune.costs, prune.depths)
+        return kernel
+
+
+class _Pruner:
+    """Renumbers what the roots use, in order of first use: equal kernels then have equal keys."""
+
+    def __init__(
+        self, b: KernelBuilder, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None
+    ) -> None:
+        self.b = b
+        self.expressions: list[Expression] = []
+        self.costs: list[float] = []
+        self.own_costs: list[float] = []
+        self.depths: list[int] = []
+        self.accesses: list[Access] = []
+        self.iotas: list[tuple[int, tuple[int, ...]]] = []
+        self.checks: list[tuple[int, Value]] = []
+        self.terms: list[int] = []
+        self.folds: list[Fold] = []
+        self.map: dict[int, int] = {}
+        self.access_map: dict[int, int] = {}
+        self._fold_map: dict[int, int] = {}
+        roots = [expression for _, expression in (*stores, *row_stores)]
+        if scatter is not None:
+            roots += [scatter.value, *(argument for argument, _ in scatter.terms)]
+        for expression in self._order(roots):
+            self._copy(expression)
+        self.stores = [(self._access(access), self.map[e]) for access, e in stores]
+        self.row_stores = [(self._access(access), self.map[e]) for access, e in row_stores]
+        self.scatter = None
+        if scatter is not None:
+            terms = []
+            for argument, term in scatter.terms:
+                terms.append((self.map[argument], len(self.terms)))
+                self.terms.append(b.terms[term])
+            self.scatter = Scatter(self._access(scatter.access), self.map[scatter.value], tuple(terms), scatter.mode)
+
+    def _arguments(self, expression: Expression) -> tuple[int, ...]:
+        kind = expression[0]
+        if kind == "op":
+            return tuple(expression[4])
+        if kind == "check":
+            return (expression[1],)
+        if kind == "lookup":
+            return tuple([argument for argument, _ in expression[3]])
+        if kind == "fold":
+            return (self.b.folds[expression[1]].argument,)
+        return ()
+
+    def _order(self, roots: list[int]) -> list[int]:
+        order: list[int] = []
+        seen: set[int] = set()
+        stack = [(root, False) for root in reversed(roots)]
+        while stack:
+            number, done = stack.pop()
+            if done:
+                order.append(number)
+                continue
+            if number in seen:
+                continue
+            seen.add(number)
+            stack.append((number, True))
+            stack.extend((a, False) for a in reversed(self._arguments(self.b.expressions[number])) if a not in seen)
+        return order
+
+    def _access(self, access: int) -> int:
+        found = self.access_map.get(access)
+        if found is None:
+            found = self.access_map[access] = len(self.accesses)
+            self.accesses.append(self.b.accesses[access])
+        return found
+
+    def _copy(self, number: int) -> None:
+        b = self.b
+        expression = b.expressions[number]
+        kind = expression[0]
+        arguments = self._arguments(expression)
+        if kind == "load":
+            expression = (kind, self._access(expression[1]), expression[2])
+        elif kind == "iota":
+            self.iotas.append(b.iotas[expression[1]])
+            expression = (kind, len(self.iotas) - 1, expression[2])
+        elif kind == "op":
+            expression = (*expression[:4], tuple([self.map[a] for a in expression[4]]), expression[5])
+        elif kind == "check":
+            self.checks.append(b.checks[expression[2]])
+            expression = (kind, self.map[expression[1]], len(self.checks) - 1)
+        elif kind == "lookup":
+            terms = []
+            for argument, term in expression[3]:
+                terms.append((self.map[argument], len(self.terms)))
+                self.terms.append(b.terms[term])
+            expression = (kind, self._access(expression[1]), expression[2], tuple(terms))
+        elif kind == "fold":
+            fold = b.folds[expression[1]]
+            self.folds.append(Fold(fold.instruction, self.map[fold.argument], fold.dtype, fold.stage))
+            expression = (kind, len(self.folds) - 1, expression[2])
+        self.map[number] = len(self.expressions)
+        self.expressions.append(expression)
+        self.costs.append(b.costs[number])
+        self.depths.append(b.depths[number])
+        self.own_costs.append(b.costs[number] - sum(b.costs[a] for a in arguments) if kind != "fold" else 1.0)
+
+
+def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], folds: bool, scatter: bool) -> str:
+    if not domain:
+        return "sequential" if scatter else "scalar"
+    if scatter and all(reduced):
+        return "sequential"
+    if not folds and not scatter:
+        return "map"
+    return "row" if reduced[-1] else "column"
+
+
+def collapse(
+    domain: tuple[int, ...],
+    reduced: tuple[bool, ...],
+    accesses: list[Access],
+    iotas: list[tuple[int, tuple[int, ...]]],
+    chunks: tuple[int, int, int] | None,
+) -> tuple[Any, Any, list[Access], list[tuple[int, tuple[int, ...]]], Any]:
+    """Drop loops of one step, and make one loop of two neighbours wherever all positions allow it."""
+    # The chunk loop and the row loop that it cuts keep their places even with one step.
+    first = 1 if chunks is not None else 0
+    cut = reduced.index(True) if chunks is not None else -1
+    keep = [dim for dim, extent in enumerate(domain) if extent != 1 or dim < first or dim == cut]
+    groups: list[list[int]] = []
+    for dim in keep:
+        last = groups[-1] if groups else None
+        if (
+            last is not None
+            and last[-1] >= first
+            and reduced[last[-1]] == reduced[dim]
+            and all(a.strides[last[-1]] == a.strides[dim] * domain[dim] for a in accesses)
+            and all(c[last[-1]] == c[dim] * domain[dim] for _, c in iotas)
+        ):
+            last.append(dim)
+        else:
+            groups.append([dim])
+    extents = []
+    for group in groups:
+        extent = 1
+        for dim in group:
+            extent *= domain[dim]
+        extents.append(extent)
+        if chunks is not None and cut in group:
+            inner = extent // domain[cut]
+            chunks = (chunks[0], chunks[1] * inner, chunks[2] * inner)
+    last_of = [group[-1] for group in groups]
+    return (
+        tuple(extents),
+        tuple(reduced[dim] for dim in last_of),
+        [Access(a.value, a.offset, tuple(a.strides[dim] for dim in last_of)) for a in accesses],
+        [(offset, tuple(c[dim] for dim in last_of)) for offset, c in iotas],
+        chunks,
+    )
+
+
+def plan_stages(kernel: Kernel, stores: list[tuple[int, int]], costs: list[float], depths: list[int]) -> None:
+    """Divide folds and stores into walks over the row, and choose what is kept in scratch between them."""
+    count = 1 + max(
+        [fold.stage for fold in kernel.folds] + [depths[expression] for _, expression in stores], default=0
+    )
+    stages = [Stage() for _ in range(count)]
+    for number, fold in enumerate(kernel.folds):
+        stages[fold.stage].folds.append(number)
+    for access, expression in stores:
+        stages[depths[expression]].stores.append((access, expression))
+    kernel.stages = stages
+    if kernel.mode != "row" or count == 1:
+        return
+    outer = outer_expressions(kernel)
+    rows: dict[int, int] = {}
+    for depth, stage in enumerate(stages):
+        stack = [kernel.folds[n].argument for n in stage.folds] + [expression for _, expression in stage.stores]
+        seen: set[int] = set()
+        while stack:
+            number = stack.pop()
+            if number in seen or outer[number]:
+                continue
+            seen.add(number)
+            expression = kernel.expressions[number]
+            if depths[number] < depth and costs[number] >= SPILL_COST and expression[0] != "load":
+                if number not in rows:
+                    rows[number] = len(rows)
+                    stages[depths[number]].spills.append((number, rows[number]))
+                stage.reloads[number] = rows[number]
+                continue
+            stack.extend(expression_arguments(expression))
+    kernel.spill_dtypes = tuple(expression_dtype(kernel.expressions[number]) for number in rows)
+
+
+def expression_arguments(expression: Expression) -> tuple[int, ...]:
+    """The expressions that this one reads at the same point."""
+    kind = expression[0]
+    if kind == "op":
+        return tuple(expression[4])
+    if kind == "check":
+        return (expression[1],)
+    if kind == "lookup":
+        return tuple([argument for argument, _ in expression[3]])
+    return ()
+
+
+def expression_dtype(expression: Expression) -> str:
+    return "int64" if expression[0] == "check" else str(expression[2])
+
+
+def outer_expressions(kernel: Kernel) -> list[bool]:
+    """For each expression whether it has one value a row (row, column kernels) or a vector loop (map kernels)."""
+    loops = kernel.row_loops if kernel.mode in ("row", "column", "sequential") else [kernel.vector_loop]
+    if kernel.mode == "scalar":
+        return [True] * len(kernel.expressions)
+    outer: list[bool] = []
+    for expression in kernel.expressions:
+        kind = expression[0]
+        still = all(outer[a] for a in expression_arguments(expression))
+        if kind in ("load", "lookup"):
+            strides = kernel.accesses[expression[1]].strides
+            still = still and not any(strides[dim] for dim in loops)
+        elif kind == "iota":
+            coefficients = kernel.iotas[expression[1]][1]
+            still = not any(coefficients[dim] for dim in loops)
+        outer.append(still)
+    return outer

@@ -1,0 +1,223 @@
+"""Rewrites that are exact in IEEE arithmetic, applied as each value is made.
+
+A rule sees an operation about to be made and may return a simpler value instead. Nothing here changes a bit of any
+result (``x + 0`` stays, because it turns -0 into 0), with one exception that conventions.md defines: a strong product
+with a literal one or zero cotangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .values import Value, ValueBuilder
+
+if TYPE_CHECKING:
+    from ..dtypes import DType
+    from ..graph.node import Node
+    from ..ops.record import Op
+
+Rule = Callable[..., "Value | None"]
+
+
+def _ops() -> Any:
+    from ..ops.registry import by_name
+
+    return by_name
+
+
+def splat(value: Value) -> Any:
+    """The number that every element of ``value`` is, if it is a literal seen through views; else None."""
+    while value.kind == "view":
+        value = value.inputs[0]
+    return value.attrs[0] if value.kind == "literal" else None
+
+
+def _is(value: Value, number: int) -> bool:
+    found = splat(value)
+    return found is not None and not isinstance(found, bool) and found == number
+
+
+def broadcast(b: ValueBuilder, value: Value, shape: tuple[int, ...]) -> Value:
+    """``value`` broadcast to ``shape``."""
+    if value.shape == shape:
+        return value
+    return b.make(_ops()("broadcast_to"), (value,), (shape,), shape, value.dtype)
+
+
+def reshape(b: ValueBuilder, value: Value, shape: tuple[int, ...]) -> Value:
+    """``value`` reshaped to ``shape``."""
+    if value.shape == shape:
+        return value
+    return b.make(_ops()("reshape"), (value,), (shape,), shape, value.dtype)
+
+
+def filled(b: ValueBuilder, number: Any, shape: tuple[int, ...], dtype: DType) -> Value:
+    """A literal broadcast to ``shape``."""
+    return broadcast(b, b.literal(number, dtype), shape)
+
+
+def _identity(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    return inputs[0]
+
+
+def _cast(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    return inputs[0] if inputs[0].dtype is dtype else None
+
+
+def _multiply(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    x, y = inputs
+    for factor, other in ((x, y), (y, x)):
+        if _is(factor, 1):
+            return broadcast(b, other, shape)
+        if _is(factor, -1) and dtype.kind == "f":
+            return broadcast(b, b.make(_ops()("negative"), (other,), (), other.shape, dtype, node), shape)
+    return None
+
+
+def _strong_multiply(
+    b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any
+) -> Value | None:
+    cotangent, partial = inputs
+    if _is(cotangent, 0):
+        return filled(b, 0, shape, dtype)
+    if _is(cotangent, 1) or _is(cotangent, -1) or _is(partial, 1) or _is(partial, -1):
+        return _multiply(b, op, inputs, attrs, shape, dtype, node)
+    return None
+
+
+def _divide(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    return broadcast(b, inputs[0], shape) if _is(inputs[1], 1) and inputs[0].dtype is dtype else None
+
+
+def _subtract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    number = splat(inputs[1])
+    if number is not None and number == 0 and str(number) != "-0.0":
+        return broadcast(b, inputs[0], shape)
+    return None
+
+
+def _negative(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    return inputs[0].inputs[0] if inputs[0].name == "negative" else None
+
+
+def _where(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    condition, x, y = inputs
+    if x is y:
+        return broadcast(b, x, shape)
+    number = splat(condition)
+    if number is not None:
+        return broadcast(b, x if number else y, shape)
+    return None
+
+
+def _reshape(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    x = inputs[0]
+    if x.shape == shape:
+        return x
+    if x.name == "reshape":
+        return reshape(b, x.inputs[0], shape)
+    if x.name == "broadcast_to" and x.inputs[0].size == 1:
+        return broadcast(b, reshape(b, x.inputs[0], ()), shape)
+    return None
+
+
+def _broadcast(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    x = inputs[0]
+    if x.shape == shape:
+        return x
+    if x.name == "broadcast_to":
+        return broadcast(b, x.inputs[0], shape)
+    return None
+
+
+def _permute(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    x, permutation = inputs[0], attrs[0]
+    if permutation == tuple(range(len(shape))):
+        return x
+    if x.name == "permute":
+        composed = tuple(x.attrs[0][axis] for axis in permutation)
+        return b.make(op, (x.inputs[0],), (composed,), shape, dtype, node)
+    if x.name == "dot_general":
+        return _swap_contraction(b, x, permutation, shape, node)
+    if sum(extent != 1 for extent in shape) <= 1:
+        return reshape(b, x, shape)
+    return None
+
+
+def _swap_contraction(
+    b: ValueBuilder, dot: Value, permutation: tuple[int, ...], shape: tuple[int, ...], node: Node | None
+) -> Value | None:
+    """``permute(dot(x, y))`` that exchanges the free axes of x and y is ``dot(y, x)``."""
+    (contract, batch) = dot.attrs
+    x, y = dot.inputs
+    batches = len(batch[0])
+    free_x = len(x.shape) - batches - len(contract[0])
+    free_y = len(y.shape) - batches - len(contract[1])
+    swapped = (
+        *range(batches),
+        *range(batches + free_x, batches + free_x + free_y),
+        *range(batches, batches + free_x),
+    )
+    if permutation != swapped or dot.op is None:
+        return None
+    attrs = ((contract[1], contract[0]), (batch[1], batch[0]))
+    return b.make(dot.op, (y, x), attrs, shape, dot.dtype, node or dot.node)
+
+
+def _slice(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    return inputs[0] if inputs[0].shape == shape else None
+
+
+def _reduce(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    x = inputs[0]
+    axes = attrs[0]
+    if x.size == 0:
+        return filled(b, REDUCTION_IDENTITY[op.name], shape, dtype) if op.name in REDUCTION_IDENTITY else None
+    if all(x.shape[axis] == 1 for axis in axes):
+        if op.name in ("argmax", "argmin"):
+            return filled(b, 0, shape, dtype)
+        return reshape(b, x, shape) if x.dtype is dtype else None
+    return None
+
+
+REDUCTION_IDENTITY = {"reduce_sum": 0, "reduce_prod": 1, "reduce_any": False, "reduce_all": True}
+
+RULES: dict[str, Rule] = {
+    "alias": _identity,
+    "stop_gradient": _identity,
+    "cast": _cast,
+    "multiply": _multiply,
+    "strong_multiply": _strong_multiply,
+    "divide": _divide,
+    "subtract": _subtract,
+    "negative": _negative,
+    "where": _where,
+    "reshape": _reshape,
+    "broadcast_to": _broadcast,
+    "permute": _permute,
+    "slice": _slice,
+    **dict.fromkeys(
+        ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax", "argmin"), _reduce
+    ),
+}
+
+
+def simplify(
+    b: ValueBuilder,
+    op: Op,
+    inputs: tuple[Value, ...],
+    attrs: tuple[Any, ...],
+    shape: tuple[int, ...],
+    dtype: DType,
+    node: Node | None,
+) -> Value | None:
+    """A simpler value equal to ``op(*inputs)``, or None."""
+    rule = RULES.get(op.name)
+    if rule is not None:
+        found = rule(b, op, inputs, attrs, shape, dtype, node)
+        if found is not None:
+            return found
+    if op.kind != "leaf" and op.kind != "view" and inputs and 0 in shape:
+        return filled(b, 0 if dtype.kind != "b" else False, shape, dtype)
+    return None

@@ -1,0 +1,149 @@
+"""The compiler's own view of a graph: small records that are cheap to rewrite.
+
+``import_graph`` copies the nodes between a program's inputs and outputs into :class:`Value` records, in topological
+order, and simplifies on the way: every record goes through ``ValueBuilder.make``, which shares equal expressions and
+applies the rewrites of simplify.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..graph.node import Node, topological_order
+
+if TYPE_CHECKING:
+    from ..dtypes import DType
+    from ..ops.record import Op
+
+# Kinds that exist only inside the compiler, besides those of ops/record.py:
+#   "input": a buffer or a scalar slot of the program;  "literal": a number written into the code;
+#   "copy": materialises its operand;  "partial": a reduction split into chunks.
+
+
+class Value:
+    """One value of a program. ``op`` is the record (None for inputs, literals and copies)."""
+
+    __slots__ = ("attrs", "dtype", "id", "inputs", "kind", "name", "node", "op", "shape", "size")
+
+    def __init__(
+        self,
+        identity: int,
+        kind: str,
+        name: str,
+        op: Op | None,
+        inputs: tuple[Value, ...],
+        attrs: tuple[Any, ...],
+        shape: tuple[int, ...],
+        dtype: DType,
+        node: Node | None,
+    ) -> None:
+        self.id = identity
+        self.kind = kind
+        self.name = name
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.shape = shape
+        self.dtype = dtype
+        self.node = node  # the node it came from, for the user's line
+        size = 1
+        for extent in shape:
+            size *= extent
+        self.size = size
+
+    def __repr__(self) -> str:
+        operands = ",".join(f"%{v.id}" for v in self.inputs)
+        return f"%{self.id}={self.name}({operands}){self.attrs}:{self.dtype.name}{list(self.shape)}"
+
+
+class ValueBuilder:
+    """Makes values, each distinct one once, in an order where operands come first."""
+
+    def __init__(self, simplify: Any = None) -> None:
+        self.values: list[Value] = []
+        self._shared: dict[Any, Value] = {}
+        self._simplify = simplify
+
+    def raw(
+        self,
+        kind: str,
+        name: str,
+        op: Op | None,
+        inputs: tuple[Value, ...],
+        attrs: tuple[Any, ...],
+        shape: tuple[int, ...],
+        dtype: DType,
+        node: Node | None = None,
+    ) -> Value:
+        """The value, shared with an equal earlier one."""
+        # Numbers that compare equal need not be the same: 0.0 and -0.0, 1 and True.
+        marks = tuple([repr(a) for a in attrs]) if kind == "literal" else attrs
+        key = (name, tuple([v.id for v in inputs]), marks, shape, dtype)
+        found = self._shared.get(key)
+        if found is None:
+            found = Value(len(self.values), kind, name, op, inputs, attrs, shape, dtype, node)
+            self._shared[key] = found
+            self.values.append(found)
+        return found
+
+    def literal(self, value: Any, dtype: DType) -> Value:
+        return self.raw("literal", "literal", None, (), (value,), (), dtype)
+
+    def make(
+        self,
+        op: Op,
+        inputs: tuple[Value, ...],
+        attrs: tuple[Any, ...],
+        shape: tuple[int, ...],
+        dtype: DType,
+        node: Node | None = None,
+    ) -> Value:
+        """``op(*inputs)``, simplified."""
+        if self._simplify is not None:
+            simpler = self._simplify(self, op, inputs, attrs, shape, dtype, node)
+            if simpler is not None:
+                return simpler
+        return self.raw(op.kind, op.name, op, inputs, attrs, shape, dtype, node)
+
+
+STATIC_SCALARS = (0, 1, -1)
+
+
+def is_static_scalar(node: Node) -> bool:
+    """Whether a constant's number is part of the program's structure and not a run-time slot."""
+    value, static = node.attrs
+    return bool(static) or value in STATIC_SCALARS
+
+
+def is_program_leaf(node: Node) -> bool:
+    return node.buffer is not None or not node.inputs
+
+
+def import_graph(
+    builder: ValueBuilder, inputs: list[Node], outputs: list[Node]
+) -> tuple[list[Value], list[Value]]:
+    """Copy the graph between ``inputs`` and ``outputs`` into ``builder``; returns their values.
+
+    Leaves that are not among ``inputs`` must be constants with a static number or iotas.
+    """
+    from ..errors import CompileError
+
+    value_of: dict[int, Value] = {}
+    input_values = []
+    for position, node in enumerate(inputs):
+        value = builder.raw("input", "input", None, (), (position,), node.shape, node.dtype, node)
+        value_of[id(node)] = value
+        input_values.append(value)
+    make = builder.make
+    for node in topological_order(outputs, stop=lambda n: id(n) in value_of):
+        if id(node) in value_of:
+            continue
+        op = node.op
+        if op.name == "constant" and is_static_scalar(node):
+            value_of[id(node)] = builder.literal(node.attrs[0], node.dtype)
+            continue
+        if not node.inputs and op.name != "iota":
+            raise CompileError(f"{op.name} is a leaf of the graph but not an input of the program")
+        operands = tuple([value_of[id(n)] for n in node.inputs])
+        value_of[id(node)] = make(op, operands, node.attrs, node.shape, node.dtype, node)
+    return input_values, [value_of[id(node)] for node in outputs]

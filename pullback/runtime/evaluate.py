@@ -1,0 +1,184 @@
+"""Lazy evaluation: from pending nodes to buffers.
+
+The pending graph below the requested nodes is named by its structure; a structure seen before runs at once, another is
+compiled first. An evaluation also keeps the value of every pending node that a live tensor names, and of every
+contraction that a derivative may still need, so nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ..errors import TraceError
+from ..graph.handle import is_named
+from ..graph.node import Node, topological_order
+from ..graph.state import describe_site, state
+from ..graph.tracking import is_tracked
+
+Backend = Literal["compiled", "reference"]
+
+MAX_GRAPH = 1000  # nodes in one program; a longer pending graph is cut
+MAX_PROGRAMS = 4096
+
+_backend: Backend = "compiled"
+_lock = threading.RLock()
+_programs: OrderedDict[Any, Any] = OrderedDict()
+
+
+def set_backend(name: Backend) -> None:
+    """Choose what evaluates: "compiled" (the default), or "reference": NumPy, node by node, for debugging.
+
+    Raises ValueError for another name.
+    """
+    global _backend
+    if name not in ("compiled", "reference"):
+        raise ValueError(f"set_backend: {name!r} is neither 'compiled' nor 'reference'")
+    _backend = name
+
+
+def get_backend() -> Backend:
+    """The backend that evaluates."""
+    return _backend
+
+
+def _is_evaluated(node: Node) -> bool:
+    return node.buffer is not None
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Give every one of ``nodes`` a buffer.
+
+    Raises TraceError where one depends on a placeholder of a running transform, IndexError for an index out of range.
+    """
+    if all(node.buffer is not None for node in nodes):
+        return
+    with _lock:
+        order = topological_order([node for node in nodes if node.buffer is None], _is_evaluated)
+        pieces = _cut(order, nodes)
+        if len(pieces) == 1:
+            work = _capture(*pieces[0])
+        else:
+            for piece in pieces:
+                _finish(*_run(_capture(*piece)))
+            return
+    done = _run(work)
+    with _lock:
+        _finish(*done)
+
+
+def _cut(order: list[Node], requested: Sequence[Node]) -> list[tuple[list[Node], list[Node]]]:
+    """The graph in pieces of at most MAX_GRAPH nodes: for each its nodes, and those of them that must be kept."""
+    wanted = {id(node) for node in requested}
+    pieces = []
+    if len(order) <= MAX_GRAPH:
+        ranges = [(0, len(order))]
+    else:
+        ranges = [(start, min(start + MAX_GRAPH, len(order))) for start in range(0, len(order), MAX_GRAPH)]
+    last_use: dict[int, int] = {}
+    if len(ranges) > 1:
+        for position, node in enumerate(order):
+            for operand in node.inputs:
+                last_use[id(operand)] = position
+    for start, stop in ranges:
+        part = order[start:stop]
+        kept = []
+        for node in part:
+            if node.buffer is not None or not node.inputs and node.op.name in ("constant", "parameter"):
+                if id(node) not in wanted:
+                    continue
+            if (
+                id(node) in wanted
+                or last_use.get(id(node), -1) >= stop
+                or is_named(node)
+                or (node.op.kind == "contraction" and is_tracked(node))
+            ):
+                kept.append(node)
+        pieces.append((part, [node for node in kept if node.buffer is None]))
+    return pieces
+
+
+Work = tuple[Any, list[Any], list[Node]]
+
+
+def _capture(part: list[Node], kept: list[Node]) -> Work:
+    """The program for ``kept``, its inputs' values, and ``kept``."""
+    if _backend == "reference":
+        return None, [], kept
+    position: dict[int, int] = {}
+    key: list[Any] = []
+    leaves: list[Node] = []
+    values: list[Any] = []
+    for node in part:
+        number = position[id(node)] = len(position)
+        inputs = node.inputs
+        if node.buffer is not None:
+            key.append((node.shape, node.dtype))
+            leaves.append(node)
+            values.append(node.buffer)
+        elif inputs:
+            for operand in inputs:
+                if id(operand) not in position:
+                    # Evaluated by an earlier piece.
+                    position[id(operand)] = -1 - len(leaves)
+                    key.append((operand.shape, operand.dtype))
+                    leaves.append(operand)
+                    values.append(operand.buffer)
+            key.append((node.op, node.attrs, tuple([position[id(operand)] for operand in inputs])))
+        else:
+            name = node.op.name
+            if name == "constant":
+                if node.attrs[1] or node.attrs[0] in (0, 1, -1):
+                    key.append((repr(node.attrs[0]), node.dtype))
+                else:
+                    key.append(node.dtype)
+                    leaves.append(node)
+                    values.append(node.attrs[0])
+            elif name == "iota":
+                key.append((node.op, node.attrs))
+            else:
+                raise _placeholder_error(node, part)
+        del number
+    key.append(tuple([position[id(node)] for node in kept]))
+    key_tuple = tuple(key)
+    program = _programs.get(key_tuple)
+    if program is None:
+        from ..compiler.program import compile_program
+
+        program = compile_program(leaves, kept)
+        _programs[key_tuple] = program
+        if len(_programs) > MAX_PROGRAMS:
+            _programs.popitem(last=False)
+    return program, values, kept
+
+
+def _placeholder_error(placeholder: Node, part: list[Node]) -> TraceError:
+    user = next((node for node in part if placeholder in node.inputs), placeholder)
+    where = "jit" if state.trace is not None else "a transform (vmap, or a finished trace)"
+    return TraceError(
+        f"the value of a traced tensor is not known inside {where}; it comes from {describe_site(user.site)}. "
+        "To choose by a value use pb.where(condition, x, y) or pb.cond(condition, true_function, false_function, ...); "
+        "to look at values call the function without the transform"
+    )
+
+
+def _run(work: Work) -> tuple[list[Node], list[Any]]:
+    program, values, kept = work
+    if program is None:
+        from .reference import evaluate_reference
+
+        evaluate_reference(kept)
+        return kept, []
+    return kept, program(values)
+
+
+def _finish(kept: list[Node], buffers: list[Any]) -> None:
+    """Hand out the buffers; values that no derivative can reach any more let go of their inputs."""
+    for node, buffer in zip(kept, buffers, strict=False):
+        if node.buffer is None:
+            node.buffer = buffer
+    for node in kept:
+        if node.inputs and not is_tracked(node):
+            node.inputs = ()
