@@ -350,10 +350,10 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
             return Tensor(ops.sqrt(base))
         if builtins.abs(x2) <= _MAX_STATIC_EXPONENT and x2 == int(x2):
             return Tensor(_static_power(base, int(x2)))
-        return Tensor(ops.power(base, scalar_node(x2, base.dtype, weak=base.weak)))
+        return Tensor(ops.pow(base, scalar_node(x2, base.dtype, weak=base.weak)))
     a, b = promote(x1, x2, op="pow")
     a, b = _not_bool(a, b)
-    return Tensor(ops.power(a, b))
+    return Tensor(ops.pow(a, b))
 
 
 def _static_power(base: Node, exponent: int) -> Node:

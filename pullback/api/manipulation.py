@@ -304,7 +304,7 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int] | Tensor, /, axis: int | N
     if counts.shape != (extent,):
         raise ShapeError(f"repeat: counts of shape {counts.shape} for axis {a} of extent {extent}")
     positions = leaf.data(np.repeat(np.arange(extent), counts), False)
-    gathered = index_ops.gather(node, positions, axes=(a,))
+    gathered = index_ops.gather(node, [positions], (a,))
     return moveaxis(Tensor(gathered), 0, a)
 
 
