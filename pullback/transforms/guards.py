@@ -1,7 +1,7 @@
 """Guards: what a trace depends on besides tensors.
 
 A traced function that reads ``self.training`` took one of two paths; the trace serves only as long as the flag keeps its
-value. While a trace is recorded, attribute access of the *watched* classes (``nn.Module``) is recorded with it. Outside of
+value. While a trace is recorded, attribute access of :class:`Guarded` objects (``nn.Module``) is recorded with it. Outside of
 traces these classes read attributes at full speed; setting one advances ``epoch``, so that checking the guards of a trace
 is one comparison as long as nothing was set anywhere.
 """
@@ -21,7 +21,6 @@ from ..graph.trace import Guard, Trace
 
 _count = itertools.count(1)
 _epoch = 0
-_watched: list[type] = []
 _lock = threading.Lock()
 _recording = 0
 
@@ -30,7 +29,7 @@ _MISSING = object()
 
 
 def touch() -> None:
-    """Say that a static attribute of some watched object has changed."""
+    """Say that a static attribute of some guarded object has changed."""
     global _epoch
     _epoch = next(_count)
 
@@ -40,10 +39,32 @@ def current_epoch() -> int:
     return _epoch
 
 
-def watch(cls: type) -> type:
-    """Class decorator: record attribute reads of instances of ``cls`` and its subclasses while tracing."""
-    _watched.append(cls)
-    return cls
+class Guarded:
+    """Base of the classes whose attributes are watched: instances keep everything in their ``__dict__``.
+
+    ``_memo`` is for what a subclass derives from its attributes.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_memo")
+
+    _memo: Any
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = object.__new__(cls)
+        object.__setattr__(self, "_memo", None)
+        trace = state.trace
+        if trace is not None:
+            trace.made.add(id(self))
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get(name, _MISSING) is not value:
+            object.__setattr__(self, name, value)
+            touch()
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        touch()
 
 
 class recording:
@@ -54,8 +75,7 @@ class recording:
         with _lock:
             _recording += 1
             if _recording == 1:
-                for cls in _watched:
-                    type.__setattr__(cls, "__getattribute__", _recording_getattribute)
+                type.__setattr__(Guarded, "__getattribute__", _recording_getattribute)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -64,14 +84,13 @@ class recording:
         with _lock:
             _recording -= 1
             if _recording == 0:
-                for cls in _watched:
-                    type.__delattr__(cls, "__getattribute__")
+                type.__delattr__(Guarded, "__getattribute__")
 
 
 def _recording_getattribute(self: Any, name: str) -> Any:
     value = object.__getattribute__(self, name)
     trace = state.trace
-    if trace is None or id(self) in trace.own:
+    if trace is None or id(self) in trace.own or id(self) in trace.made:
         return value
     if name == "__dict__":
         note_all(trace, self, value)
@@ -91,8 +110,6 @@ def _read_names(owner: Any, name: str) -> Any:
 
 def note(trace: Trace, owner: Any, name: str, read: Callable[[Any, str], Any], value: Any) -> None:
     """Record that the function that ``trace`` records saw ``read(owner, name) == value``."""
-    if id(owner) in trace.own:
-        return
     _pin(trace, value)
     trace.guard(Guard(owner, name, read, snapshot(value), _holds_mutable(value)))
 
@@ -162,11 +179,6 @@ class Guards:
         for guard in trace.guards.values():
             item = (ref(guard.owner), guard.name, guard.read, guard.value)
             (self._volatile if guard.volatile else self._stable).append(item)
-
-    def forget_the_dead(self) -> None:
-        """Drop guards on objects that lived only in the traced function."""
-        self._stable = [item for item in self._stable if item[0]() is not None]
-        self._volatile = [item for item in self._volatile if item[0]() is not None]
 
     def hold(self) -> bool:
         """Whether everything is as the trace saw it."""

@@ -18,6 +18,7 @@ from ..graph.graph import substitute
 from ..graph.node import Node
 from ..graph.state import Site, describe_site, state
 from ..ops import movement
+from ..ops.leaf import constant
 from ..ops.record import NoDerivative, Op
 
 _lock = threading.RLock()
@@ -40,14 +41,17 @@ TRACED_OUTPUT = Op(
 class Recipe:
     """The recorded graph of the outputs of one variant that may be differentiated.
 
-    parameters, outputs: nodes of the trace.   lost: positions of outputs that depend on a tensor which the same call
+    parameters, outputs: nodes of the trace.   positions: of the parameters among the inputs of a call.   lost: positions of outputs that depend on a tensor which the same call
     updates in place.
     """
 
-    __slots__ = ("lost", "outputs", "parameters")
+    __slots__ = ("lost", "outputs", "parameters", "positions")
 
-    def __init__(self, parameters: Sequence[Node], outputs: Sequence[Node], lost: frozenset[int]) -> None:
+    def __init__(
+        self, parameters: Sequence[Node], positions: Sequence[int], outputs: Sequence[Node], lost: frozenset[int]
+    ) -> None:
         self.parameters = tuple(parameters)
+        self.positions = tuple(positions)
         self.outputs = tuple(outputs)
         self.lost = lost
 
@@ -57,9 +61,9 @@ class Call:
 
     __slots__ = ("_inputs", "_outputs", "_recipe")
 
-    def __init__(self, recipe: Recipe, inputs: list[Node]) -> None:
+    def __init__(self, recipe: Recipe, inputs: Sequence[Any]) -> None:
         self._recipe = recipe
-        self._inputs: list[Node] | None = inputs
+        self._inputs: list[Any] | None = [inputs[position] for position in recipe.positions]
         self._outputs: list[Any] = [None] * len(recipe.outputs)
 
     def bear(self, index: int, node: Node) -> None:
@@ -80,7 +84,10 @@ class Call:
                     f"the value computed at {site} came from a jitted function that also updated a tensor which it depends "
                     "on, in place; take the gradient inside the function, or return the new tensors instead of assigning"
                 )
-            replacements = dict(zip(recipe.parameters, self._inputs))
+            replacements = {
+                traced: given if isinstance(given, Node) else constant(given, traced.dtype, weak=True)
+                for traced, given in zip(recipe.parameters, self._inputs)
+            }
             alive: list[tuple[Node, Node]] = []
             for position, (traced, reference) in enumerate(zip(recipe.outputs, self._outputs)):
                 node = None if reference is None else reference()

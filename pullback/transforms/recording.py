@@ -9,15 +9,15 @@ from weakref import ref
 import numpy as np
 
 from .. import dtypes
-from ..errors import TraceError
+from ..compiler.program import compile_program
 from ..graph.node import Node, topological_order
-from ..graph.state import state
-from ..graph.trace import Entry, Trace
+from ..graph.trace import Entry, GradSlot, Trace
+from ..ops.leaf import DATA
 from ..tensor import Tensor
 from . import pytree
-from .guards import Guards, recording
-from .lineage import Recipe
-from .variant import Captured, Plan, Spec, Variant
+from .guards import Guarded, Guards, recording
+from .lineage import Recipe, evaluated_leaf
+from .variant import Captured, Plan, Source, Spec, Variant
 
 
 def leaf_kind(leaf: Any) -> str:
@@ -79,16 +79,26 @@ def record(
     trace = Trace()
     try:
         with recording(), trace:
+            _own_modules(trace, [*args, *kwargs.values()])
             arguments = _Arguments(trace)
             given = [arg if is_static(i) else arguments.enter(arg) for i, arg in enumerate(args)]
             entered = {name: arguments.enter(kwargs[name]) for name in sorted(kwargs) if not is_static(name)}
             named = {name: entered.get(name, arg) for name, arg in kwargs.items()}
             trace.pinned.update(pinned)
-            _own_modules(trace, [*args, *given, *kwargs.values(), *named.values()])
             result = function(*given, **named)
-        return _Builder(trace, arguments, result).variant()
+            leaves, structure = pytree.flatten(result)
+            _read_all(trace, leaves)
+        if leaves and result is leaves[0]:
+            structure = None
+        elif type(result) is tuple and len(result) == len(leaves) and all(map(_is, result, leaves)):
+            structure = tuple
+        return _Builder(trace, arguments, leaves, structure).variant()
     finally:
         trace.close()
+
+
+def _is(a: Any, b: Any) -> bool:
+    return a is b
 
 
 def _own_modules(trace: Trace, trees: list[Any]) -> None:
@@ -100,94 +110,203 @@ def _own_modules(trace: Trace, trees: list[Any]) -> None:
             stack += tree
         elif isinstance(tree, dict):
             stack += tree.values()
-        elif hasattr(tree, "_guarded_parts"):
+        elif isinstance(tree, Guarded):
             trace.own.add(id(tree))
-            stack += tree._guarded_parts()
+            stack += tree.__dict__.values()
+
+
+def _read_all(trace: Trace, leaves: list[Any]) -> None:
+    """Make hidden inputs of the tensors from outside that are returned, or put into a ``.grad``, without being read."""
+    tensors = [slot.value for slot in trace.grads.values() if slot.is_written]
+    for tensor in [*leaves, *tensors]:
+        if isinstance(tensor, Tensor):
+            tensor.node  # noqa: B018 - reading it is the point
 
 
 class _Builder:
     """From a finished trace to the program and plan of a variant."""
 
-    def __init__(self, trace: Trace, arguments: _Arguments, result: Any) -> None:
+    def __init__(self, trace: Trace, arguments: _Arguments, leaves: list[Any], structure: Any) -> None:
         self.trace = trace
         self.arguments = arguments
-        self.input_nodes: list[Node] = []
-        self.input_of: dict[int, int] = {}  # by id of a handle
-        self.output_nodes: list[Node] = []
-        self.output_of: dict[tuple[int, bool], int] = {}
-        self.leaf_outputs: list[bool] = []
+        self.structure = structure
+        self.nodes: list[Node] = []  # placeholders
+        self.input_of: dict[int, int] = {}  # number of an input, by id of its handle
         self.captured: list[Captured] = []
         self.slots: list[tuple[int, Captured]] = []
-        self._collect_inputs()
-        self.placeholders = {id(node): i for i, node in enumerate(self.input_nodes)}
-        self.results, self.structure = self._collect_results(result)
-        self.rebound = [
-            (self.input_of[id(entry.handle)], self._output(entry.node, True)) for entry in trace.rebound()
-        ]
-        self._collect_gradients()
+        self._number_inputs()
+        self.placeholder_of = {id(node): i for i, node in enumerate(self.nodes)}
+        self.outputs: list[Node] = []
+        self.output_of: dict[int, int] = {}  # number of an output, by id of its node
+        self.leaf_outputs: set[int] = set()  # outputs that collect a gradient of their own
+        self.results = self._results(leaves)
+        self.rebound: list[tuple[int, Source]] = []
+        for entry in trace.rebound():
+            source = self._source(entry.node, getattr(entry.handle, "_requires_grad", False))
+            self.rebound.append((self.input_of[id(entry.handle)], source))
+        self.gradients = [self._gradient(slot) for slot in trace.grads.values() if slot.is_written]
 
-    # -- inputs ------------------------------------------------------------------------------------------------------
-
-    def _collect_inputs(self) -> None:
-        trace = self.trace
-        self.input_nodes = trace.parameters[: len(self.arguments.inputs)]
-        entries = list(trace.entries.values())
+    def _number_inputs(self) -> None:
+        self.nodes = self.trace.parameters[: len(self.arguments.inputs)]
+        entries = list(self.trace.entries.values())
+        numbers = {id(node): i for i, node in enumerate(self.nodes)}
         for entry in entries:
             if entry.argument is not None:
-                self.input_of[id(entry.handle)] = self.input_nodes.index(entry.parameter)
+                self.input_of[id(entry.handle)] = numbers[id(entry.parameter)]
         for entry in entries:
             if entry.argument is None and entry.slot is None:
-                self.input_of[id(entry.handle)] = len(self.input_nodes)
-                self.input_nodes.append(entry.parameter)
+                self._add_input(entry)
                 self.captured.append(_captured(entry))
         for entry in entries:
             if entry.slot is not None:
-                self.input_of[id(entry.handle)] = len(self.input_nodes)
-                self.input_nodes.append(entry.parameter)
+                self._add_input(entry)
                 self.slots.append((self.input_of[id(entry.slot.tensor)], _captured(entry)))
 
-    # -- outputs -----------------------------------------------------------------------------------------------------
+    def _add_input(self, entry: Entry) -> None:
+        self.input_of[id(entry.handle)] = len(self.nodes)
+        self.nodes.append(entry.parameter)
 
-    def _output(self, node: Node, is_leaf: bool) -> int:
-        """The number of the program's output that gives ``node``.
+    def _source(self, node: Node, is_leaf: bool) -> Source:
+        """Where the value of ``node`` comes from at a call. is_leaf: it is bound to a tensor that collects a gradient."""
+        number = self.placeholder_of.get(id(node))
+        if number is not None:
+            return "input", number
+        if node.buffer is not None and not node.rg:
+            return "node", _without_trace(node)
+        output = self.output_of.get(id(node))
+        if output is None:
+            output = self.output_of[id(node)] = len(self.outputs)
+            self.outputs.append(node)
+        if is_leaf:
+            self.leaf_outputs.add(output)
+        return "value", output
 
-        is_leaf: it is bound to a tensor that keeps the derivative flags of its own; see ``_spec``.
-        """
-        key = (id(node), is_leaf)
-        if key not in self.output_of:
-            self.output_of[key] = len(self.output_nodes)
-            self.output_nodes.append(node)
-        return self.output_of[key]
-
-    def _collect_results(self, result: Any) -> tuple[list[tuple[str, Any]], Any]:
-        leaves, structure = pytree.flatten(result)
-        results: list[tuple[str, Any]] = []
+    def _results(self, leaves: list[Any]) -> list[Source]:
+        results: list[Source] = []
         known: dict[int, int] = {}
-        self.requires_grad: dict[int, bool] = {}
         for position, leaf in enumerate(leaves):
             if not isinstance(leaf, Tensor):
                 results.append(("static", leaf))
-                continue
-            if id(leaf) in self.trace.entries:
+            elif id(leaf) in self.trace.entries:
                 results.append(("tensor", self.input_of[id(leaf)]))
-                continue
-            if id(leaf) in known:
+            elif id(leaf) in known:
                 results.append(("again", known[id(leaf)]))
-                continue
-            known[id(leaf)] = position
-            with _reading(self.trace):
-                node = leaf.node
-            if id(leaf) in self.trace.entries:  # a tensor from outside that was not read before
-                raise TraceError("jit: internal order of inputs")
-            source = self.placeholders.get(id(node))
-            if source is not None:
-                results.append(("input", source))
-                continue
-            output = self._output(node, False)
-            self.requires_grad[output] = leaf._requires_grad
-            results.append(("value", output))
-        if leaves and result is leaves[0]:
-            structure = None
-        elif type(result) is tuple and len(result) == len(leaves) and all(a is b for a, b in zip(result, leaves)):
-            structure = tuple
-        return results, structure
+            else:
+                known[id(leaf)] = position
+                results.append(self._source(leaf._node, leaf._requires_grad))
+        return results
+
+    def _gradient(self, slot: GradSlot) -> tuple[int, Source]:
+        position = self.input_of[id(slot.tensor)]
+        value = slot.value
+        if value is None:
+            return position, ("static", None)
+        if id(value) in self.trace.entries:
+            return position, ("tensor", self.input_of[id(value)])
+        return position, self._source(value._node, value._requires_grad)
+
+    # -- the variant -------------------------------------------------------------------------------------------------
+
+    def variant(self) -> Variant:
+        """Compile."""
+        differentiable = [
+            i for i, node in enumerate(self.outputs)
+            if node.rg and i not in self.leaf_outputs and id(node) not in self._consumed()
+        ]
+        kept = self._recipe_inputs(differentiable)
+        updated = {
+            self.input_of[id(entry.handle)]
+            for entry in self.trace.rebound()
+            if getattr(entry.handle, "_requires_grad", False)
+        }
+        lost = frozenset(k for k, i in enumerate(differentiable) if not updated.isdisjoint(kept[i]))
+        needed = sorted(set().union(*(kept[i] for k, i in enumerate(differentiable) if k not in lost)))
+        recipe = None
+        if differentiable:
+            recipe = Recipe(
+                [self.nodes[i] for i in needed], needed, [self.outputs[i] for i in differentiable], lost
+            )
+        lineage = {output: k for k, output in enumerate(differentiable)}
+        specs = tuple(
+            Spec(
+                node.shape, node.dtype, node.weak, i in lineage or i in self.leaf_outputs, i in self.leaf_outputs,
+                lineage.get(i, -1), node.site,
+            )
+            for i, node in enumerate(self.outputs)
+        )
+        given_away = {source for kind, source in [*self.results, *(s for _, s in self.gradients)] if kind == "input"}
+        given_away |= {source for _, (kind, source) in self.rebound if kind == "input"}
+        reusable = frozenset(
+            i for i, (kind, output) in self.rebound
+            if kind == "value" and i not in needed and i not in given_away and _fits(self.nodes[i], specs[output])
+        )
+        plan = Plan(
+            self._argument_plan(set(needed) | given_away),
+            tuple(self.captured),
+            tuple(self.slots),
+            tuple(self._empty_slots()),
+            tuple((i, ref(self.arguments.leaves[i])) for i in sorted(self.trace.pinned)),
+            specs,
+            tuple(self.rebound),
+            tuple(self.gradients),
+            tuple(self.results),
+            self.structure,
+            reusable,
+        )
+        program = compile_program(self.nodes, self.outputs, donate=sorted(reusable)) if self.outputs else None
+        return Variant(program, plan, Guards(self.trace), recipe)
+
+    def _argument_plan(self, kept: set[int]) -> tuple[tuple[int, str], ...] | None:
+        inputs = self.arguments.inputs
+        if inputs == [(i, "tensor") for i in range(len(self.arguments.leaves))]:
+            return None
+        # An array's memory belongs to the caller, who may write to it later.
+        return tuple(
+            (position, "copied array" if kind == "array" and i in kept else kind)
+            for i, (position, kind) in enumerate(inputs)
+        )
+
+    def _empty_slots(self) -> list[int]:
+        return [
+            self.input_of[id(slot.tensor)] for slot in self.trace.grads.values() if slot.is_read and slot.before is None
+        ]
+
+    def _consumed(self) -> set[int]:
+        """Nodes through which no derivative is asked any more: ``backward`` inside used them, or what they depend on."""
+        consumed = self.trace.consumed
+        if not consumed:
+            return set()
+        found: set[int] = set()
+        for node in topological_order(self.outputs):
+            if id(node) in consumed or any(id(operand) in found for operand in node.inputs):
+                found.add(id(node))
+        return found
+
+    def _recipe_inputs(self, outputs: list[int]) -> dict[int, set[int]]:
+        """For each of ``outputs``, the inputs that it depends on."""
+        result = {}
+        for output in outputs:
+            below = topological_order([self.outputs[output]])
+            result[output] = {self.placeholder_of[id(node)] for node in below if id(node) in self.placeholder_of}
+        return result
+
+
+def _captured(entry: Entry) -> Captured:
+    node = entry.parameter
+    return Captured(ref(entry.handle), node.shape, node.dtype, node.weak, node.rg)
+
+
+def _fits(before: Node, after: Spec) -> bool:
+    """Whether a value of the type ``after`` can take the place of ``before`` without anyone noticing."""
+    return (
+        before.shape == after.shape
+        and before.dtype is after.dtype
+        and before.weak is after.weak
+        and before.rg is after.rg
+        and after.lineage < 0
+    )
+
+
+def _without_trace(node: Node) -> Node:
+    """A value that was given inside the function, as every call returns it."""
+    return evaluated_leaf(node.shape, node.dtype, node.weak, node.buffer, False, node.site, DATA)

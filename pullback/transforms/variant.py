@@ -11,11 +11,17 @@ from sys import getrefcount
 from typing import Any, NamedTuple
 from weakref import ref
 
-from ..dtypes import DType
+import numpy as np
+
+from ..dtypes import DType, of_scalar
+from ..graph.handle import _add_handle
 from ..graph.node import Node
 from ..graph.state import Site
+from ..graph.trace import depends_on_placeholder
 from ..graph.tracking import open_scope
-from ..ops.leaf import DATA
+from ..interop import numpy_to_node
+from ..ops.leaf import DATA, constant
+from ..runtime.evaluate import evaluate
 from ..tensor import Tensor
 from . import pytree
 from .guards import Guards
@@ -54,6 +60,11 @@ class Captured(NamedTuple):
     rg: bool
 
 
+# Where a value comes from: ("value", output of the program), ("input", input): a new name for its value,
+# ("tensor", input): that very tensor, ("node", a fixed value), ("again", an earlier result), ("static", any object).
+Source = tuple[str, Any]
+
+
 class Plan(NamedTuple):
     """How a variant is called. Inputs are counted over argument leaves, then captured tensors, then ``.grad`` slots.
 
@@ -62,11 +73,8 @@ class Plan(NamedTuple):
     captured: hidden inputs.   slots: input whose ``.grad`` is a hidden input, with the type that it must have.
     empty: inputs whose ``.grad`` must be None.   pinned: argument leaves that must be these very tensors.
     specs: one for each output of the program.
-    rebound: (input, output): tensors to bind to outputs.   gradients: (input, output or None): ``.grad`` slots to set.
-    moved: (input, other input): ``.grad`` slots to set to a tensor that exists.
-    results: what the function returned, leaf by leaf: ("value", output), ("tensor", input): that very tensor,
-        ("input", input): a new tensor of its value, ("again", leaf), ("static", object).
-    structure: of the results; None for a single tensor.
+    rebound: (input, source): tensors to bind anew.   gradients: (input, source): ``.grad`` slots to set.
+    results: what the function returned, leaf by leaf.   structure: theirs; None for a single leaf, or ``tuple``.
     reusable: inputs whose memory may become that of the output that they are rebound to.
     """
 
@@ -76,19 +84,19 @@ class Plan(NamedTuple):
     empty: tuple[int, ...]
     pinned: tuple[tuple[int, Any], ...]
     specs: tuple[Spec, ...]
-    rebound: tuple[tuple[int, int], ...]
-    gradients: tuple[tuple[int, int | None], ...]
-    moved: tuple[tuple[int, int], ...]
-    results: tuple[tuple[str, Any], ...]
+    rebound: tuple[tuple[int, Source], ...]
+    gradients: tuple[tuple[int, Source], ...]
+    results: tuple[Source, ...]
     structure: Any
     reusable: frozenset[int]
 
 
 class Variant:
-    """A program and the plan to call it by. ``None`` for a program: nothing is computed."""
+    """A program and the plan to call it by. None for a program: nothing is computed."""
 
     __slots__ = (
-        "_captured", "_captured_ids", "_guards", "_is_single", "_is_tuple", "_plan", "_program", "_recipe", "_values", "is_stateful",
+        "_captured", "_captured_ids", "_guards", "_is_stateful", "_is_tuple", "_only_values", "_plan", "_program",
+        "_recipe",
     )
 
     def __init__(self, program: Any, plan: Plan, guards: Guards, recipe: Recipe | None) -> None:
@@ -97,12 +105,10 @@ class Variant:
         self._guards = guards
         self._recipe = recipe
         self._captured = plan.captured
-        self.is_stateful = bool(plan.rebound or plan.gradients or plan.moved)
-        self._captured_ids = self.captured_ids() if self.is_stateful else frozenset()
-        outputs = [source for kind, source in plan.results if kind == "value"]
-        # Returned values that are all new, in order: no need to look at what each one is.
-        self._values = len(outputs) if outputs == list(range(len(plan.results))) else -1
-        self._is_single = plan.structure is None
+        self._is_stateful = bool(plan.rebound or plan.gradients)
+        # A tensor that is rebound must not be both an argument and a hidden input.
+        self._captured_ids = self.captured_ids() if self._is_stateful else frozenset()
+        self._only_values = list(plan.results) == [("value", i) for i in range(len(plan.results))]
         self._is_tuple = plan.structure is tuple
 
     def captured_ids(self) -> frozenset[int]:
@@ -114,24 +120,21 @@ class Variant:
         """Run on the argument leaves, whose types are this variant's. MISS or IN_LINE if it does not serve them."""
         if not self._guards.hold():
             return MISS
-        if self.is_stateful:
-            with _stateful:
-                return self._run(leaves)
-        return self._run(leaves)
+        if not self._is_stateful:
+            return self._run(leaves)
+        with _stateful:
+            return self._run(leaves)
 
     def _run(self, leaves: Sequence[Any]) -> Any:
         plan = self._plan
-        if plan.pinned:
-            for position, reference in plan.pinned:
-                if leaves[position] is not reference():
-                    return MISS
+        for position, reference in plan.pinned:
+            if leaves[position] is not reference():
+                return MISS
         if self._captured_ids and not self._captured_ids.isdisjoint(map(id, leaves)):
             return MISS
-        handles: list[Any]
-        nodes: list[Any]
         if plan.arguments is None:
             handles = list(leaves)
-            nodes = [handle._node for handle in handles]
+            nodes: list[Any] = [handle._node for handle in handles]
         else:
             handles, nodes = _arguments(plan.arguments, leaves)
         for reference, shape, dtype, weak, rg in self._captured:
@@ -145,107 +148,113 @@ class Variant:
                 return IN_LINE
             handles.append(handle)
             nodes.append(node)
-        for position, item in plan.slots:
-            handle = handles[position]._grad
-            if handle is None:
-                return MISS
-            node = handle._node
-            if node.shape != item.shape or node.dtype is not item.dtype or node.weak is not item.weak or node.rg is not item.rg:
-                return MISS
-            handles.append(handle)
-            nodes.append(node)
-        for position in plan.empty:
-            if handles[position]._grad is not None:
-                return MISS
+        if (plan.slots or plan.empty) and not _read_slots(plan, handles, nodes):
+            return MISS
         values = [node.buffer if type(node) is Node else node for node in nodes]
         if None in values:
-            from ..runtime.evaluate import evaluate
-
-            evaluate([node for node, value in zip(nodes, values) if value is None])
+            pending = [node for node, value in zip(nodes, values) if value is None]
+            if any(map(depends_on_placeholder, pending)):
+                return IN_LINE
+            evaluate(pending)
             values = [node.buffer if type(node) is Node else node for node in nodes]
-        if not self.is_stateful:
-            outputs = () if self._program is None else self._program(values)
-            return self._results(outputs, handles, nodes)
-        alone = []
-        shared = []  # a second reference to what may not be overwritten
-        for position, _ in plan.rebound:
-            is_alone = position in plan.reusable and _is_alone(nodes, position)
-            alone.append(is_alone)
-            if not is_alone:
-                shared.append(values[position])
-        outputs = () if self._program is None else self._program(values)
+        program = self._program
+        if not self._is_stateful:
+            return self._results(() if program is None else program(values), handles, nodes)
+        alone = [position in plan.reusable and _is_alone(nodes, position) for position, _ in plan.rebound]
+        # A second reference to what may not be overwritten.
+        shared = [values[position] for (position, _), is_alone in zip(plan.rebound, alone) if not is_alone]
+        outputs = () if program is None else program(values)
+        del shared
         return self._results_and_changes(outputs, handles, nodes, alone)
 
-    def _results_and_changes(self, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], alone: list[bool]) -> Any:
+    def _results_and_changes(
+        self, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], alone: list[bool]
+    ) -> Any:
         plan = self._plan
         call = None if self._recipe is None else Call(self._recipe, nodes)
         result = self._results(outputs, handles, nodes, call)
-        for (position, output), is_alone in zip(plan.rebound, alone):
-            if is_alone:
-                # Nobody else can see this node: its value changes and nothing has to be made.
-                nodes[position].buffer = outputs[output]
+        new_nodes = [
+            None if is_alone else self._node(source, outputs, nodes, call)
+            for (_, source), is_alone in zip(plan.rebound, alone)
+        ]
+        for (position, source), node in zip(plan.rebound, new_nodes):
+            if node is None:
+                # Nobody else can see the old node: its value changes and nothing has to be made.
+                nodes[position].buffer = outputs[source[1]]
             else:
                 handle = handles[position]
-                node = self._node(outputs[output], plan.specs[output], call)
                 handle._node = node
-                node.handles = ref(handle)
-        for position, source in plan.moved:
-            handles[position]._grad = handles[source]
-        for position, wanted in plan.gradients:
-            tensor = handles[position]
-            tensor._grad = None if wanted is None else _tensor(self._node(outputs[wanted], plan.specs[wanted], call), False)
+                node.handles = ref(handle) if node.handles is None else _add_handle(node.handles, handle)
+        for position, source in plan.gradients:
+            handles[position]._grad = self._tensor(source, outputs, handles, nodes, call)
         return result
 
-    def _node(self, buffer: Any, spec: Spec, call: Call | None) -> Node:
-        shape, dtype, weak, rg, _, lineage, site = spec
-        node = evaluated_leaf(shape, dtype, weak, buffer, rg, site, DATA)
-        if lineage >= 0 and call is not None:
-            call.bear(lineage, node)
-        return node
+    def _node(self, source: Source, outputs: Sequence[Any], nodes: list[Any], call: Call | None) -> Node:
+        kind, where = source
+        if kind == "value":
+            shape, dtype, weak, rg, _, lineage, site = self._plan.specs[where]
+            node = evaluated_leaf(shape, dtype, weak, outputs[where], rg, site, DATA)
+            if lineage >= 0 and call is not None:
+                call.bear(lineage, node)
+            return node
+        if kind == "node":
+            return where
+        node = nodes[where]
+        return node if type(node) is Node else constant(node, of_scalar(node), weak=True)
+
+    def _tensor(
+        self, source: Source, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], call: Call | None
+    ) -> Any:
+        kind, where = source
+        if kind == "static":
+            return where
+        if kind == "tensor":
+            return handles[where]
+        tensor = Tensor(self._node(source, outputs, nodes, call))
+        tensor._requires_grad = kind == "value" and self._plan.specs[where].requires_grad
+        return tensor
 
     def _results(self, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], call: Call | None = None) -> Any:
         plan = self._plan
         recipe = self._recipe
         if recipe is not None and call is None:
             call = Call(recipe, nodes)
-        if self._values >= 0:
-            results = []
-            for position, (shape, dtype, weak, rg, requires_grad, lineage, site) in zip(range(self._values), plan.specs):
-                node = evaluated_leaf(shape, dtype, weak, outputs[position], rg, site, DATA)
+        results: list[Any] = []
+        if self._only_values:
+            for buffer, (shape, dtype, weak, rg, requires_grad, lineage, site) in zip(
+                outputs[: len(plan.results)], plan.specs
+            ):
+                node = evaluated_leaf(shape, dtype, weak, buffer, rg, site, DATA)
                 if lineage >= 0 and call is not None:
                     call.bear(lineage, node)
-                results.append(_tensor(node, requires_grad))
+                results.append(_new_tensor(node, requires_grad))
         else:
-            results = self._mixed_results(outputs, handles, nodes, call)
-        if self._is_single:
+            for source in plan.results:
+                if source[0] == "again":
+                    results.append(results[source[1]])
+                else:
+                    results.append(self._tensor(source, outputs, handles, nodes, call))
+        if plan.structure is None:
             return results[0]
-        if self._is_tuple:
-            return tuple(results)
-        return pytree.unflatten(plan.structure, results)
+        return tuple(results) if self._is_tuple else pytree.unflatten(plan.structure, results)
 
-    def _mixed_results(
-        self, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], call: Call | None
-    ) -> list[Any]:
-        results: list[Any] = []
-        for kind, source in self._plan.results:
-            if kind == "value":
-                spec = self._plan.specs[source]
-                results.append(_tensor(self._node(outputs[source], spec, call), spec.requires_grad))
-            elif kind == "tensor":
-                results.append(handles[source])
-            elif kind == "input":
-                results.append(Tensor(nodes[source]))
-            elif kind == "again":
-                results.append(results[source])
-            else:
-                results.append(source)
-        return results
+
+def _read_slots(plan: Plan, handles: list[Any], nodes: list[Any]) -> bool:
+    """Append the tensors in ``.grad`` slots; False if a slot is not as it was when the function was recorded."""
+    for position, (_, shape, dtype, weak, rg) in plan.slots:
+        handle = handles[position]._grad
+        if handle is None:
+            return False
+        node = handle._node
+        if node.shape != shape or node.dtype is not dtype or node.weak is not weak or node.rg is not rg:
+            return False
+        handles.append(handle)
+        nodes.append(node)
+    return all(handles[position]._grad is None for position in plan.empty)
 
 
 def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Handles and nodes of the inputs that come from argument leaves. A number stands for itself."""
-    from ..interop import numpy_to_node
-
     handles: list[Any] = []
     nodes: list[Any] = []
     for position, kind in plan:
@@ -256,11 +265,11 @@ def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tupl
         elif kind == "number":
             nodes.append(leaf)
         else:
-            nodes.append(numpy_to_node(leaf, None, False, "jit"))
+            nodes.append(numpy_to_node(np.asarray(leaf), None, True if kind == "copied array" else None, "jit"))
     return handles, nodes
 
 
-def _tensor(node: Node, requires_grad: bool) -> Tensor:
+def _new_tensor(node: Node, requires_grad: bool) -> Tensor:
     tensor = Tensor.__new__(Tensor)
     tensor._node = node
     tensor._grad = None
