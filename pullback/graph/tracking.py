@@ -54,8 +54,7 @@ def open_scope(scope: Scope | None) -> Scope | None:
 
 def is_tracked(node: Node) -> bool:
     """Whether a derivative through ``node`` may still be asked for."""
-    # A constant that requires a gradient is a leaf: a derivative ends there.
-    return (node.rg and not node.constant) or open_scope(node.scope) is not None
+    return node.rg or open_scope(node.scope) is not None
 
 
 class no_grad:

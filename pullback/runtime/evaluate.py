@@ -180,5 +180,6 @@ def _finish(kept: list[Node], buffers: list[Any]) -> None:
         if node.buffer is None:
             node.buffer = buffer
     for node in kept:
-        if node.inputs and not is_tracked(node):
+        # A derivative ends at a constant: one that requires a gradient is a leaf.
+        if node.inputs and (node.constant or not is_tracked(node)):
             node.inputs = ()
