@@ -240,8 +240,8 @@ def of_scalar(value: Any) -> DType:
 def can_cast(source: DType, target: DType, casting: str = "safe") -> bool:
     """Whether a value of ``source`` may become ``target``.
 
-    ``"safe"``: the promotion of both is ``target``. ``"same_kind"``, for writes in place: also a narrower type
-    of the same kind (float64 to float32, int64 to int8), never a float to an integer or a signed to an unsigned integer.
+    ``"safe"``: the promotion of both is ``target``. ``"same_kind"``, for writes in place: also a narrower type of the
+    same kind (float64 to float32, int64 to int8), never a float to an integer or a signed to an unsigned integer.
     """
     if source is target:
         return True

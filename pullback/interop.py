@@ -13,15 +13,12 @@ import numpy as np
 
 from . import dtypes
 from .dtypes import DType
-from .errors import DTypeError, TraceError
+from .errors import CompileError, DTypeError, TraceError
 from .graph.node import Node
 from .graph.state import describe_site
 from .ops import leaf
 from .ops.selection import float_to_integer
-try:
-    from .runtime.evaluate import evaluate
-except ImportError:
-    from .runtime.reference import evaluate_reference as evaluate
+from .runtime.evaluate import evaluate
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -71,7 +68,8 @@ def materialize(node: Node, purpose: str) -> NumpyArray:
             raise traced_error(node, purpose)
         evaluate([node])
         buffer = node.buffer
-        assert buffer is not None  # evaluate's contract
+        if buffer is None:
+            raise CompileError(f"evaluation gave {node!r} no value")
     return buffer.numpy(node.shape, node.dtype.numpy)
 
 
@@ -98,7 +96,7 @@ def dlpack_device() -> tuple[int, int]:
 
 
 def to_dlpack(tensor: Tensor, max_version: tuple[int, int] | None, dl_device: Any, copy: bool | None) -> Any:
-    """A DLPack capsule of the tensor's value, sharing its memory with consumers that know read-only arrays (DLPack 1.0).
+    """A DLPack capsule of the tensor's value; consumers that know read-only arrays (DLPack 1.0) share its memory.
 
     Older consumers get a copy, since they could write to the shared value. Raises BufferError for bfloat16, which
     NumPy's exporter does not know, and for other devices.
@@ -116,7 +114,7 @@ def to_dlpack(tensor: Tensor, max_version: tuple[int, int] | None, dl_device: An
         return array.copy().__dlpack__()
     if copy:
         array = array.copy()
-    return array.__dlpack__(max_version=max_version)  # type: ignore[call-arg]
+    return array.__dlpack__(max_version=max_version)
 
 
 def from_dlpack_node(obj: Any, copy: bool | None) -> Node:

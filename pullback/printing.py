@@ -61,7 +61,7 @@ def tensor_format(tensor: Tensor, spec: str) -> str:
 
 
 def _value(node: Node) -> np.ndarray[Any, Any] | None:
-    """The value to print, or None while it stands for any value. bfloat16 prints as float32: its values are exact there."""
+    """The value to print (bfloat16 as float32, which holds it exactly), or None while it stands for any value."""
     if is_traced(node):
         return None
     try:

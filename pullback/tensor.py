@@ -20,8 +20,7 @@ from .graph.node import Node
 from .graph.state import state
 from .graph.tracking import no_grad
 from .ops import elementwise as ops
-from .ops import leaf
-from .ops import movement
+from .ops import leaf, movement
 from .ops.leaf import CONSTANT
 from .ops.registry import by_name
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from .api.indexing import At
 
-_OPERANDS = (np.ndarray, np.generic, bool, int, float, complex, list, tuple)
+_OPERANDS: tuple[type, ...] = (np.ndarray, np.generic, bool, int, float, complex, list, tuple)
 
 
 def _operator(name: str, api_name: str, reflected: bool = False, compares: bool = False) -> Callable[[Any, Any], Any]:
@@ -59,7 +58,7 @@ def _operator(name: str, api_name: str, reflected: bool = False, compares: bool 
                 y = Node(CONSTANT, (), (float(other), False), (), dtype, x.weak)
                 pair = (y, x) if reflected else (x, y)
                 return Tensor(Node(op, pair, (), x.shape, boolean if compares else dtype, x.weak and not compares))
-        if isinstance(other, Tensor) or isinstance(other, _OPERANDS):
+        if isinstance(other, (Tensor, *_OPERANDS)):
             function = getattr(_elementwise, api_name)
             return function(other, self) if reflected else function(self, other)
         return NotImplemented
@@ -71,7 +70,7 @@ def _slow_operator(module: str, api_name: str, reflected: bool = False) -> Calla
     """The method of a binary operator that always goes through the public function."""
 
     def operator(self: Tensor, other: Any) -> Any:
-        if not (isinstance(other, Tensor) or isinstance(other, _OPERANDS)):
+        if not isinstance(other, (Tensor, *_OPERANDS)):
             return NotImplemented
         function = getattr(globals()[module], api_name)
         return function(other, self) if reflected else function(self, other)
@@ -95,8 +94,8 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
 class Tensor(Handle):
     """A lazily evaluated array.
 
-    Make one with ``pb.asarray``, ``pb.tensor``, ``pb.zeros`` and their like. Values are computed when something asks for
-    them: printing, ``float(x)``, ``np.asarray(x)``, ``pb.eval(x)``.
+    Make one with ``pb.asarray``, ``pb.tensor``, ``pb.zeros`` and their like. Values are computed when something asks
+    for them: printing, ``float(x)``, ``np.asarray(x)``, ``pb.eval(x)``.
     """
 
     __slots__ = ("_grad", "_hooks", "_requires_grad")
@@ -150,7 +149,7 @@ class Tensor(Handle):
         """Where the value lives: ``"cpu"``."""
         return "cpu"
 
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:  # noqa: ARG002
         """The tensor itself: there is one device so far."""
         if device != "cpu":
             from .errors import DeviceError
@@ -178,7 +177,7 @@ class Tensor(Handle):
     # -- values out ----------------------------------------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The value as a read-only NumPy array that shares the tensor's memory; ``np.array(x)`` gives one to write to."""
+        """The value as a read-only NumPy array that shares the tensor's memory; ``np.array(x)`` can be written to."""
         return interop.materialize(self.node, "numpy()")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -196,7 +195,11 @@ class Tensor(Handle):
         return pullback
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: Any = None,
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: Any = None,
         copy: bool | None = None,
     ) -> Any:
         return interop.to_dlpack(self, max_version, dl_device, copy)
@@ -281,12 +284,14 @@ class Tensor(Handle):
                 "change it under pb.no_grad(), use x.assign(value), or write y = x + ... instead"
             )
         if node.shape != before.shape:
-            raise ShapeError(f"{op}: the result has shape {node.shape}, the tensor {before.shape}; write x = x + ... instead")
+            raise ShapeError(
+                f"{op}: the result has shape {node.shape}, the tensor {before.shape}; write x = x + ... instead"
+            )
         if node.dtype is not before.dtype:
             if not dtypes.can_cast(node.dtype, before.dtype, "same_kind"):
                 raise DTypeError(
-                    f"{op}: the result has dtype {node.dtype.name} and cannot be stored in {before.dtype.name} in place; "
-                    "write x = x + ... instead"
+                    f"{op}: the result has dtype {node.dtype.name} and cannot be stored in {before.dtype.name} in "
+                    "place; write x = x + ... instead"
                 )
             node = ops.cast(node, before.dtype)
         self.rebind(node)
@@ -307,7 +312,9 @@ class Tensor(Handle):
             node = movement.broadcast_to(node, before.shape)
         if node.dtype is not before.dtype:
             if not dtypes.can_cast(node.dtype, before.dtype, "same_kind"):
-                raise DTypeError(f"assign: {node.dtype.name} cannot be stored in {before.dtype.name}; use value.astype(...)")
+                raise DTypeError(
+                    f"assign: {node.dtype.name} cannot be stored in {before.dtype.name}; use value.astype(...)"
+                )
             node = ops.cast(node, before.dtype)
         self.rebind(node)
         return self
@@ -316,7 +323,7 @@ class Tensor(Handle):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether ``backward()`` would reach this tensor: made with ``requires_grad_()`` or computed from such a one."""
+        """Whether the tensor was made with ``requires_grad_()``, or computed from one that was."""
         return self.node.rg
 
     @requires_grad.setter
@@ -337,7 +344,8 @@ class Tensor(Handle):
             return self
         if node.dtype.kind != "f":
             raise GradientError(
-                f"requires_grad_: only floating tensors have gradients, this one is {node.dtype.name} of shape {node.shape}"
+                f"requires_grad_: only floating tensors have gradients, this one has dtype {node.dtype.name} and shape "
+                f"{node.shape}"
             )
         if not node.rg:
             self._requires_grad = True
@@ -365,15 +373,16 @@ class Tensor(Handle):
             return
         self._grad = value
 
-    def backward(self, gradient: Any = None, retain_graph: bool | None = None) -> None:
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:  # noqa: ARG002
         """Add the gradient of this tensor to ``.grad`` of every tensor with ``requires_grad_()`` that it depends on.
 
         gradient: the cotangent, of this tensor's shape; needed unless the tensor has one element.
         retain_graph: accepted for PyTorch's sake; a graph can always be differentiated again.
+        create_graph: the gradients can be differentiated themselves.
         """
         from .transforms.backward import backward
 
-        backward(self, gradient)
+        backward(self, gradient, create_graph)
 
     def detach(self) -> Tensor:
         """The same value as a constant: no derivative flows through it."""
@@ -420,8 +429,8 @@ class Tensor(Handle):
     __le__ = _operator("less_equal", "less_equal", compares=True)
     __gt__ = _operator("greater", "greater", compares=True)
     __ge__ = _operator("greater_equal", "greater_equal", compares=True)
-    __eq__ = _operator("equal", "equal", compares=True)  # type: ignore[assignment]
-    __ne__ = _operator("not_equal", "not_equal", compares=True)  # type: ignore[assignment]
+    __eq__ = _operator("equal", "equal", compares=True)
+    __ne__ = _operator("not_equal", "not_equal", compares=True)
     __pow__ = _slow_operator("_elementwise", "pow")
     __rpow__ = _slow_operator("_elementwise", "pow", reflected=True)
     __divmod__ = _slow_operator("_elementwise", "divmod")
@@ -475,12 +484,12 @@ class Tensor(Handle):
         return _convert.astype(self, dtype, copy=copy)
 
     @property
-    def T(self) -> Tensor:  # noqa: N802 - NumPy's name
+    def T(self) -> Tensor:
         """All axes reversed."""
         return _manipulation.permute_dims(self, None)
 
     @property
-    def mT(self) -> Tensor:  # noqa: N802 - the array API's name
+    def mT(self) -> Tensor:
         """The last two axes exchanged."""
         return _manipulation.matrix_transpose(self)
 

@@ -1,4 +1,4 @@
-"""Products that sum: matmul, dot, inner, outer, tensordot, vecdot. Each becomes dot_general, one op; einsum has its module.
+"""Products that sum: matmul, dot, inner, outer, tensordot, vecdot. Each becomes dot_general; einsum has its module.
 
 Operands are promoted first. Shapes that do not fit raise ShapeError naming both.
 """
@@ -21,11 +21,11 @@ from .elementwise import multiply
 
 
 def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """Matrix product of the last two axes; other axes broadcast. A vector counts as a row on the left, as a column on the
-    right, and its axis is not in the result.
+    """Matrix product of the last two axes; other axes broadcast. A vector counts as a row on the left, as a column on
+    the right, and its axis is not in the result.
 
-    x1: ``(..., m, k)`` or ``(k,)``; x2: ``(..., k, n)`` or ``(k,)``. Raises ShapeError for 0-d operands, different k, or
-    other axes that do not broadcast.
+    x1: ``(..., m, k)`` or ``(k,)``; x2: ``(..., k, n)`` or ``(k,)``. Raises ShapeError for 0-d operands, different k,
+    or other axes that do not broadcast.
     """
     a, b = promote(x1, x2, op="matmul")
     return Tensor(matmul_node(a, b))
@@ -39,8 +39,8 @@ def matmul_node(a: Node, b: Node) -> Node:
     axis_b = 0 if rank_b == 1 else rank_b - 2
     if a.shape[-1] != b.shape[axis_b]:
         raise ShapeError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of the first has {a.shape[-1]} elements, "
-            f"axis {axis_b} of the second {b.shape[axis_b]}"
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of the first has {a.shape[-1]} "
+            f"elements, axis {axis_b} of the second {b.shape[axis_b]}"
         )
     if rank_b <= 2:
         return ops.dot_general(a, b, ((rank_a - 1,), (axis_b,)))
@@ -52,14 +52,14 @@ def matmul_node(a: Node, b: Node) -> Node:
         lead = broadcast_shapes(lead_a, lead_b, op="matmul")
     except ShapeError:
         raise ShapeError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit: the leading axes {lead_a} and {lead_b} do not broadcast"
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: leading axes {lead_a} and {lead_b} do not broadcast"
         ) from None
     return _batched(a, b, lead)
 
 
 def _batched(a: Node, b: Node, lead: tuple[int, ...]) -> Node:
-    """Leading axes that both have are batch axes; one that an operand lacks (or has with extent 1) is a free axis of the
-    other, so that nothing is repeated."""
+    """Leading axes that both have are batch axes; one that an operand lacks (or has with extent 1) is a free axis of
+    the other, so that nothing is repeated."""
     rank = len(lead)
     a_lead = (1,) * (rank - len(a.shape) + 2) + a.shape[:-2]
     b_lead = (1,) * (rank - len(b.shape) + 2) + b.shape[:-2]

@@ -221,8 +221,8 @@ def _foreign_array(obj: Any, op: str) -> np.ndarray[Any, Any]:
 def from_object(obj: Any, dtype: DType | None, op: str = "asarray") -> Node:
     """The node of a nested list, a Python number or an object that offers an array.
 
-    Python floats take the default float dtype, ints int64; NumPy arrays and tensors inside keep theirs and are promoted.
-    Tensors inside stay in the graph, so derivatives flow through them.
+    Python floats take the default float dtype, ints int64; NumPy arrays and tensors inside keep theirs and are
+    promoted. Tensors inside stay in the graph, so derivatives flow through them.
 
     Raises ShapeError for ragged lists, DTypeError for what is not numeric.
     """
@@ -270,13 +270,15 @@ def _stack(obj: Any, dtype: DType, op: str) -> Node:
     shape = parts[0].shape
     for part in parts[1:]:
         if part.shape != shape:
-            raise ShapeError(f"{op}: ragged nested lists do not form an array (elements of shapes {shape}, {part.shape})")
+            raise ShapeError(
+                f"{op}: ragged nested lists do not form an array (elements of shapes {shape} and {part.shape})"
+            )
     expanded = [move.reshape(part, (1, *shape)) for part in parts]
     return expanded[0] if len(expanded) == 1 else move.concat(expanded, 0)
 
 
 def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True) -> Tensor:
-    """The values as ``dtype``: to bool ``x != 0``; floats to integers truncate and saturate, NaN gives 0; integers wrap.
+    """The values as ``dtype``. To bool: ``x != 0``; float to integer: truncated, saturated, NaN as 0; integers wrap.
 
     copy: accepted for the array API's sake; a tensor never shares changes with another.
     """

@@ -1,7 +1,7 @@
 """Making tensors: from data, filled, counted, and grids of them.
 
-Functions with a ``dtype`` argument take the default float dtype (float32, see ``set_default_dtype``) unless their arguments
-say otherwise. ``device`` is accepted for the array API's sake and must be ``"cpu"`` or None.
+Functions with a ``dtype`` argument take the default float dtype (float32, see ``set_default_dtype``) unless their
+arguments say otherwise. ``device`` is accepted for the array API's sake and must be ``"cpu"`` or None.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, copy: bool | None = None, device:
     """A tensor of ``obj``: a tensor, a NumPy array, a Python number, a nested list of these, or an object with
     ``__array__`` or ``__dlpack__``.
 
-    NumPy arrays keep their dtype, and their memory is shared where the layout allows: later writes to the array then show
-    in the tensor. Python floats take the default float dtype, ints int64.
+    NumPy arrays keep their dtype, and their memory is shared where the layout allows: later writes to the array then
+    show in the tensor. Python floats take the default float dtype, ints int64.
 
     copy: True never shares memory; False raises ValueError where a copy would be needed; None copies as needed.
     Raises DTypeError for objects without a numeric dtype, ShapeError for ragged lists.
@@ -68,7 +68,7 @@ def tensor(obj: Any, /, dtype: Any = None, *, requires_grad: bool = False) -> Te
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """The tensor of an object with ``__dlpack__`` (a PyTorch, JAX or NumPy array), sharing its memory where possible."""
+    """The tensor of an object with ``__dlpack__`` (of PyTorch, JAX, NumPy), sharing its memory where possible."""
     _check_device(device, "from_dlpack")
     if isinstance(x, Tensor):
         return Tensor(x.node)
@@ -203,8 +203,8 @@ def _number(value: Any, op: str) -> int | float:
 def linspace(
     start: ArrayLike, stop: ArrayLike, /, num: int = 50, dtype: Any = None, *, endpoint: bool = True, device: Any = None
 ) -> Tensor:
-    """``num`` numbers at equal distances from ``start`` to ``stop``, both ends exact; without ``endpoint`` the last is left
-    out. Tensor bounds broadcast, the new axis comes first.
+    """``num`` numbers at equal distances from ``start`` to ``stop``, both ends exact; without ``endpoint`` the last is
+    left out. Tensor bounds broadcast, the new axis comes first.
     """
     _check_device(device, "linspace")
     if num < 0:

@@ -1,11 +1,12 @@
 """einsum: the summation convention, lowered to dot_general, sums, diagonals and permutations.
 
-Each operand is first reduced on its own (a label repeated within it takes the diagonal, a label that nobody else needs is
-summed); then operands are multiplied in pairs, at each step the pair whose result is smallest.
+Each operand is first reduced on its own (a label repeated within it takes the diagonal, a label that nobody else needs
+is summed); then operands are multiplied in pairs, at each step the pair whose result is smallest.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..errors import ShapeError
@@ -25,8 +26,8 @@ Term = tuple[Node, str]
 def einsum(subscripts: str, /, *operands: ArrayLike, optimize: Any = None) -> Tensor:
     """Sums of products named by labels: ``einsum("bij,bjk->bik", a, b)``.
 
-    subscripts: one group of letters for each operand, separated by commas; ``...`` stands for axes that broadcast. Without
-    ``->`` the result has the labels that occur once, in alphabetical order, after the axes of ``...``.
+    subscripts: one group of letters for each operand, separated by commas; ``...`` stands for axes that broadcast.
+    Without ``->`` the result has the labels that occur once, in alphabetical order, after the axes of ``...``.
     optimize: accepted for NumPy's sake; the order is chosen by the sizes of intermediate results.
 
     Raises ShapeError for a label with two extents, a wrong number of operands or labels, or an unknown output label.
@@ -100,7 +101,9 @@ def _label_sizes(subscripts: str, inputs: list[str], nodes: list[Node]) -> dict[
             if known != 1:
                 name = f"label {label!r}" if label not in _ELLIPSIS_LABELS else "an axis of '...'"
                 shapes = ", ".join(str(n.shape) for n in nodes)
-                raise ShapeError(f"einsum: {name} has extents {known} and {extent} in {subscripts!r} of shapes {shapes}")
+                raise ShapeError(
+                    f"einsum: {name} has extents {known} and {extent} in {subscripts!r} of shapes {shapes}"
+                )
             sizes[label] = extent
     return sizes
 
@@ -141,7 +144,7 @@ def _cheapest_pair(terms: list[Term], output: str, sizes: dict[str, int]) -> tup
     """The pair of terms with the smallest product; of equals the first, so two operands keep their order."""
     if len(terms) == 2:
         return 0, 1
-    best: tuple[float, int, int] | None = None
+    best = (math.inf, 0, 1)
     for i in range(len(terms)):
         for j in range(i + 1, len(terms)):
             needed = set(output).union(*[labels for k, (_, labels) in enumerate(terms) if k not in (i, j)])
@@ -156,9 +159,8 @@ def _cheapest_pair(terms: list[Term], output: str, sizes: dict[str, int]) -> tup
                     size *= sizes[label]
                 before += size
             cost = float(result - before) + 1e-9 * work
-            if best is None or cost < best[0]:
+            if cost < best[0]:
                 best = (cost, i, j)
-    assert best is not None  # there are at least two terms
     return best[1], best[2]
 
 

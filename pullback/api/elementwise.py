@@ -1,8 +1,8 @@
 """Elementwise functions, with the array API's names and NumPy's besides.
 
 Operands may be tensors, NumPy arrays, Python numbers or nested lists; they are promoted (see dtypes.py) and broadcast
-NumPy's way. Functions that leave the integers (``exp``, ``divide``...) give the default float dtype for integer operands.
-All raise ShapeError for shapes that do not broadcast and DTypeError for dtypes without a meaning there.
+NumPy's way. Functions that leave the integers (``exp``, ``divide``...) give the default float dtype for integer
+operands. All raise ShapeError for shapes that do not broadcast and DTypeError for dtypes without a meaning there.
 """
 
 from __future__ import annotations
@@ -332,8 +332,8 @@ def _not_bool(*nodes: Node) -> list[Node]:
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``x1 ** x2``.
 
-    Python exponents that are whole and at most 8 in size become multiplications, 0.5 a square root. An integer tensor to
-    a negative Python exponent raises ValueError, as in NumPy; write ``x.astype(pb.float32) ** -1``.
+    Python exponents that are whole and at most 8 in size become multiplications, 0.5 a square root. An integer tensor
+    to a negative Python exponent raises ValueError, as in NumPy; write ``x.astype(pb.float32) ** -1``.
     """
     kind = type(x2)
     if (kind is int or kind is float) and not isinstance(x1, int | float):
@@ -362,16 +362,16 @@ def _static_power(base: Node, exponent: int) -> Node:
         return ops.reciprocal(_static_power(base, -exponent))
     if exponent == 0:
         return leaf.ones_like(base)
-    result: Node | None = None
-    factor = base
-    while True:
-        if exponent & 1:
-            result = factor if result is None else ops.multiply(result, factor)
+    while not exponent & 1:
+        base = ops.square(base)
         exponent >>= 1
-        if not exponent:
-            break
+    result = factor = base
+    exponent >>= 1
+    while exponent:
         factor = ops.square(factor)
-    assert result is not None  # exponent > 0 has a bit set
+        if exponent & 1:
+            result = ops.multiply(result, factor)
+        exponent >>= 1
     return result
 
 
@@ -428,8 +428,8 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 
 
 def _compare(function: Callable[[Node, Node], Node], x1: ArrayLike, x2: ArrayLike, op: str, outcome: str) -> Tensor:
-    """outcome: the result for "x1 below x2" and for "x1 above x2" ('tf' for less), where an integer tensor meets a Python
-    int that its dtype cannot hold: such a comparison has an answer, as in NumPy."""
+    """outcome: the result for "x1 below x2" and for "x1 above x2" ('tf' for less), where an integer tensor meets a
+    Python int that its dtype cannot hold: such a comparison has an answer, as in NumPy."""
     try:
         a, b = promote(x1, x2, op=op)
     except OverflowError:

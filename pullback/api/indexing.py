@@ -1,9 +1,9 @@
 """Indexing by NumPy's rules: ``x[index]``, ``x[index] = value``, ``x.at[index].add(value)``, ``take``.
 
-An index is built of ints, slices, ``...``, ``None``, integer arrays and boolean masks. Ints and NumPy arrays are checked
-at once; integer tensors when the graph runs (their values may not be known before), with the same IndexError. A mask has
-to be evaluated to know how many elements it picks, so inside ``jit`` it raises TraceError and names ``where``; writing a
-value that broadcasts through a mask needs no count and works everywhere.
+An index is built of ints, slices, ``...``, ``None``, integer arrays and boolean masks. Ints and NumPy arrays are
+checked at once; integer tensors when the graph runs (their values may not be known before), with the same IndexError. A
+mask has to be evaluated to know how many elements it picks, so inside ``jit`` it raises TraceError and names ``where``;
+writing a value that broadcasts through a mask needs no count and works everywhere.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class _Slice(NamedTuple):
 
     start: int
     step: int
-    count: int
+    length: int
 
 
 class _Array(NamedTuple):
     """An integer array on one axis: in range, int64."""
 
-    index: Node
+    positions: Node
 
 
 _Entry = int | _Slice | _Array | None  # None is a new axis
@@ -138,7 +138,7 @@ def _mask_positions(mask: Node, shape: Shape, first: int) -> Node:
                 f"boolean index of shape {mask.shape} does not match shape {shape} along axis {first + offset}: "
                 f"{extent} against {shape[first + offset]}"
             )
-    values = materialize(mask, "indexing by a boolean mask (its number of true elements is a shape; pb.where needs none)")
+    values = materialize(mask, "indexing by a boolean mask (the number of true elements becomes an extent)")
     return leaf.data(np.flatnonzero(values), False)
 
 
@@ -222,22 +222,22 @@ def get_node(node: Node, plan: Plan) -> Node:
         extent = plan.merged[axis]
         start, stop, step = 0, extent, 1
         if isinstance(entry, _Slice):
-            if entry.count == 0:
+            if entry.length == 0:
                 stop = 0
             elif entry.step > 0:
                 start, step = entry.start, entry.step
-                stop = start + step * (entry.count - 1) + 1
+                stop = start + step * (entry.length - 1) + 1
             else:
                 stop, step = entry.start + 1, -entry.step
-                start = entry.start + entry.step * (entry.count - 1)
+                start = entry.start + entry.step * (entry.length - 1)
                 reversed_axes.append(axis)
-            kept.append(entry.count)
+            kept.append(entry.length)
         else:
             if beside_arrays and not seen_advanced:
                 place, seen_advanced = len(kept), True
             if isinstance(entry, _Array):
                 array_axes.append(len(kept))
-                arrays.append(entry.index)
+                arrays.append(entry.positions)
                 kept.append(extent)
             else:
                 start, stop = entry, entry + 1
@@ -325,9 +325,7 @@ def _combine(mode: str, old: Node, new: Node) -> Node:
 def _lone_mask(index: Any) -> Node | None:
     """The mask, if the index is nothing else (or a mask and '...')."""
     if isinstance(index, tuple):
-        if len(index) == 2 and index[1] is Ellipsis:
-            index = index[0]
-        elif len(index) == 1:
+        if (len(index) == 2 and index[1] is Ellipsis) or len(index) == 1:
             index = index[0]
         else:
             return None
@@ -363,8 +361,8 @@ def _fills_much(plan: Plan) -> bool:
             continue
         extent = plan.merged[axis]
         if isinstance(entry, _Slice):
-            region *= entry.count
-            partial += entry.count != extent
+            region *= entry.length
+            partial += entry.length != extent
         axis += 1
     return region * 4 >= size_of(plan.merged) or partial > 1
 
@@ -375,7 +373,7 @@ def _fit_value(value: Node, shape: Shape) -> Node:
     if extra > 0 and size_of(value.shape[:extra]) == 1:
         value = move.reshape(value, value.shape[extra:])
     if len(value.shape) > len(shape) or broadcast_shapes(value.shape, shape, op="x[index] = value") != shape:
-        raise ShapeError(f"x[index] = value: a value of shape {value.shape} does not broadcast to x[index] of shape {shape}")
+        raise ShapeError(f"x[index] = value: shape {value.shape} does not broadcast to {shape}, the shape of x[index]")
     return _broadcast(value, shape)
 
 
@@ -391,16 +389,15 @@ def _write_region(node: Node, plan: Plan, value: Node, mode: str) -> Node:
             continue
         extent = plan.merged[axis]
         if isinstance(entry, _Slice):
-            shape.append(entry.count)
-            count, step = entry.count, abs(entry.step)
+            shape.append(entry.length)
+            count, step = entry.length, abs(entry.step)
             first = entry.start if entry.step > 0 else entry.start + entry.step * (count - 1)
             if entry.step < 0:
                 reversed_axes.append(axis)
             if not count:
                 return node
         else:
-            assert isinstance(entry, int)  # basic indices only
-            first, count, step = entry, 1, 1
+            first, count, step = entry, 1, 1  # type: ignore[assignment]  # an int: the index is basic
         spread.append(count)
         low.append(first)
         high.append(extent - first - step * (count - 1) - 1)
@@ -418,11 +415,11 @@ def _write_region(node: Node, plan: Plan, value: Node, mode: str) -> Node:
 
 def _write_scattered(node: Node, plan: Plan, value: Node, mode: Any) -> Node:
     """Any index: one scatter whose index grid covers the arrays and the slices that do not take a whole axis."""
-    arrays = [e.index for e in plan.arrays]
+    arrays = [e.positions for e in plan.arrays]
     array_shape = broadcast_index_shapes(arrays) if arrays else ()
     # The axes of x[index] other than the arrays' own, in order: slices and new axes.
     kept = [e for e in plan.entries if e is None or isinstance(e, _Slice)]
-    kept_shape = tuple([1 if e is None else e.count for e in kept])
+    kept_shape = tuple([1 if e is None else e.length for e in kept])
     place = 0
     if plan.together and arrays:
         first = next(i for i, e in enumerate(plan.entries) if isinstance(e, int | _Array))
@@ -436,13 +433,13 @@ def _write_scattered(node: Node, plan: Plan, value: Node, mode: Any) -> Node:
     extents = [extent for extent, e in zip(plan.merged, [e for e in plan.entries if e is not None], strict=True)
                if isinstance(e, _Slice)]
     slices = [e for e in kept if e is not None]
-    value = _reshape(value, array_shape + tuple([e.count for e in slices]))
-    whole = [e.step == 1 and e.count == extent for e, extent in zip(slices, extents, strict=True)]
+    value = _reshape(value, array_shape + tuple([e.length for e in slices]))
+    whole = [e.step == 1 and e.length == extent for e, extent in zip(slices, extents, strict=True)]
     partial = [i for i, w in enumerate(whole) if not w]
     order = (*range(front), *[front + i for i in partial], *[front + i for i, w in enumerate(whole) if w])
     if order != tuple(range(len(order))):
         value = move.permute(value, order)
-    grid = array_shape + tuple([slices[i].count for i in partial])
+    grid = array_shape + tuple([slices[i].length for i in partial])
 
     indices: list[Node] = []
     axes: list[int] = []
@@ -450,7 +447,7 @@ def _write_scattered(node: Node, plan: Plan, value: Node, mode: Any) -> Node:
     position = 0
     for axis, entry in enumerate([e for e in plan.entries if e is not None]):
         if isinstance(entry, _Array):
-            lined_up = _broadcast(entry.index, array_shape)
+            lined_up = _broadcast(entry.positions, array_shape)
             index = _broadcast(_reshape(lined_up, array_shape + (1,) * len(partial)), grid)
         elif isinstance(entry, _Slice):
             is_whole = whole[position]
@@ -550,7 +547,7 @@ def _integers(indices: ArrayLike, op: str) -> Node:
 
 
 def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor:
-    """Elements at ``indices`` along ``axis``, whose place the axes of ``indices`` take; negative ones count from the end.
+    """Elements at ``indices`` along ``axis``, whose place the axes of ``indices`` take; negative indices count back.
 
     axis: None takes from the flattened array. IndexError for an index out of range.
     """
@@ -582,7 +579,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tens
     a = normalize_axis(axis, rank, "take_along_axis")
     index = _integers(indices, "take_along_axis")
     if len(index.shape) != rank:
-        raise ShapeError(f"take_along_axis: indices of shape {index.shape} for an array of shape {node.shape}: ranks differ")
+        raise ShapeError(f"take_along_axis: the ranks of indices {index.shape} and array {node.shape} differ")
     return Tensor(take_along_node(node, checked_index(index, node.shape[a], a), a))
 
 
@@ -603,7 +600,7 @@ def take_along_node(node: Node, index: Node, axis: int) -> Node:
 
 
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
-    """Positions of the elements that are not 0, one int64 tensor an axis. Evaluates ``x``: TraceError inside ``jit``."""
+    """Positions of the elements that are not 0, an int64 tensor an axis. Evaluates ``x``: TraceError in ``jit``."""
     from ..tensor import Tensor
 
     node = as_node(x, None, "nonzero")

@@ -1,11 +1,11 @@
 """Random numbers from counters: element i of a draw is a hash of (key, i), the same in every mode and thread count.
 
-A key is a 0-d uint64 tensor. Samplers given ``key=`` are pure functions of it. Without one they take a fresh key from the
-global generator, whose state is a seed and a count of draws held in two tensors: a function under ``jit`` reads and rebinds
-them like any other tensor from outside, so each call draws anew, and the same numbers come as without ``jit``.
+A key is a 0-d uint64 tensor. Samplers given ``key=`` are pure functions of it. Without one they take a fresh key from
+the global generator, whose state is a seed and a count of draws held in two tensors: a function under ``jit`` reads and
+rebinds them like any other tensor from outside, so each call draws anew, and the same numbers come as without ``jit``.
 
-The hash is Threefry-2x32-20 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Counters from 2**63 on
-split keys, so that split keys and the numbers drawn from one key never coincide.
+The hash is Threefry-2x32-20 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Counters from
+2**63 on split keys, so that split keys and the numbers drawn from one key never coincide.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ def uniform(
 def normal(
     shape: Any = (), mean: ArrayLike = 0.0, std: ArrayLike = 1.0, dtype: Any = None, *, key: ArrayLike | None = None
 ) -> Tensor:
-    """Gaussian, by the Box-Muller transform. ``mean`` and ``std`` may be tensors that broadcast to ``shape``; gradients flow
-    to them. float16 and bfloat16 are drawn in float32 and rounded.
+    """Gaussian, by the Box-Muller transform. ``mean`` and ``std`` may be tensors that broadcast to ``shape``; gradients
+    flow to them. float16 and bfloat16 are drawn in float32 and rounded.
     """
     op = "random.normal"
     found = _float_dtype(dtype, op)
@@ -275,7 +275,8 @@ def exponential(
     op = "random.exponential"
     found = _float_dtype(dtype, op)
     extents = as_shape(shape, op)
-    drawn = cast_node(move.reshape(_standard_exponential(extents, _key_node(key, op), _work_dtype(found)), extents), found)
+    drawn = _standard_exponential(extents, _key_node(key, op), _work_dtype(found))
+    drawn = cast_node(move.reshape(drawn, extents), found)
     if type(scale) in (int, float) and scale == 1:
         return Tensor(drawn)
     return Tensor(ops.multiply(drawn, _parameter(scale, found, extents, "scale", op)))
@@ -302,7 +303,12 @@ def _standard_gumbel(shape: Shape, key: Node, dtype: DType) -> Node:
 
 
 def randint(
-    low: ArrayLike, high: ArrayLike | None = None, shape: Any = (), dtype: Any = "int64", *, key: ArrayLike | None = None
+    low: ArrayLike,
+    high: ArrayLike | None = None,
+    shape: Any = (),
+    dtype: Any = "int64",
+    *,
+    key: ArrayLike | None = None,
 ) -> Tensor:
     """Integers in [low, high), or in [0, low) if ``high`` is None; of any integer dtype.
 
@@ -327,10 +333,10 @@ def randint(
         start = scalar_node(first & _MASK64, dtypes.uint64)
         return Tensor(move.reshape(ops.cast(ops.add(offset, start), found), extents))
     bounds = [as_node(v, None, op) for v in (low, high)]
-    for bound in bounds:
-        if bound.dtype.kind not in "iu" or bound.shape:
-            raise DTypeError(f"{op}: bounds must be integers, got {bound.dtype.name} of shape {bound.shape}")
-    start, stop = (cast_node(bound, dtypes.uint64) for bound in bounds)
+    for node in bounds:
+        if node.dtype.kind not in "iu" or node.shape:
+            raise DTypeError(f"{op}: bounds must be integers, got {node.dtype.name} of shape {node.shape}")
+    start, stop = (cast_node(node, dtypes.uint64) for node in bounds)
     span = ops.maximum(ops.subtract(stop, start), 1)
     return Tensor(move.reshape(ops.cast(ops.add(ops.remainder(words, span), start), found), extents))
 
@@ -400,8 +406,8 @@ def categorical(
 ) -> Tensor:
     """Positions along ``axis`` drawn with probabilities ``softmax(logits, axis)``, by the Gumbel maximum.
 
-    shape: of the result; None for the logits' shape without ``axis``; more axes in front draw independently. A logit of -inf
-    is never drawn.
+    shape: of the result; None for the logits' shape without ``axis``; more axes in front draw independently. A logit of
+    -inf is never drawn.
     """
     op = "random.categorical"
     found = dtypes.as_dtype(dtype)
@@ -418,7 +424,7 @@ def categorical(
     batch = node.shape[:-1]
     extents = batch if shape is None else as_shape(shape, op)
     if broadcast_shapes(batch, extents, op=op) != extents:
-        raise ShapeError(f"{op}: logits without axis {a} have shape {batch}, which does not broadcast to shape={extents}")
+        raise ShapeError(f"{op}: logits of shape {batch} without axis {a} do not broadcast to shape={extents}")
     full = (*extents, node.shape[-1])
     noise = move.reshape(_standard_gumbel(full, _key_node(key, op), node.dtype), full)
     drawn = fold.argmax(ops.add(noise, ops.stop_gradient(node)), (len(full) - 1,), False)
@@ -431,8 +437,8 @@ def choice(
 ) -> Tensor:
     """Elements (slices along ``axis``) of ``a``, or numbers below an int ``a``, drawn with or without replacement.
 
-    p: probabilities of the elements; None for equal ones. Raises ShapeError if more are asked for than there are without
-    replacement, or if there are none.
+    p: probabilities of the elements; None for equal ones. Raises ShapeError if more are asked for than there are
+    without replacement, or if there are none.
     """
     op = "random.choice"
     extents = as_shape(shape, op)

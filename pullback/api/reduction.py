@@ -1,7 +1,7 @@
 """Reductions over one axis, several, or all: sums, extremes, truth, positions, and the statistics made of them.
 
-``axis`` is an int, a tuple of ints, or None for all axes; ``keepdims`` leaves the folded axes with extent 1.
-A wrong or repeated axis raises ShapeError. Means, variances and logsumexp of float16 and bfloat16 are computed in float32.
+``axis`` is an int, a tuple of ints, or None for all axes; ``keepdims`` leaves the folded axes with extent 1. A wrong or
+repeated axis raises ShapeError. Means, variances and logsumexp of float16 and bfloat16 are computed in float32.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..ops import movement as move
 from ..ops import reduction as fold
 from ..shapes import normalize_axes, normalize_axis, reduced_shape, size_of
 from ..tensor import Tensor
-from .convert import ArrayLike, as_node, cast_node, floating
+from .convert import ArrayLike, as_node, cast_node
 from .elementwise import truth
 
 Axis = int | tuple[int, ...] | None
@@ -40,7 +40,7 @@ def accumulator_dtype(dtype: DType) -> DType:
 
 
 def sum(x: ArrayLike, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Sum. Signed integers and bools give int64, unsigned integers uint64, floats their dtype, unless ``dtype`` is given."""
+    """Sum. Signed integers and bools give int64, unsigned integers uint64, floats their dtype; ``dtype`` overrides."""
     node, axes = _operand(x, axis, "sum")
     target = accumulator_dtype(node.dtype) if dtype is None else dtypes.as_dtype(dtype)
     return Tensor(fold.reduce_sum(cast_node(node, target), axes, keepdims))
@@ -181,7 +181,7 @@ def root_node(node: Node) -> Node:
 
 
 def logsumexp(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """``log(sum(exp(x)))`` without overflow. Over -inf alone (or nothing) it is -inf with gradient 0; with +inf it is inf."""
+    """``log(sum(exp(x)))`` without overflow. Over -inf alone (or nothing): -inf, with gradient 0. With +inf: inf."""
     node, axes, result = _statistic_operand(x, axis, None, "logsumexp")
     return Tensor(cast_node(logsumexp_node(node, axes, keepdims), result))
 
