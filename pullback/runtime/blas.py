@@ -208,8 +208,8 @@ class _Library:
         self.reset: Any = None
         threads = _thread_functions(module.__file__)
         if threads is not None:
-            configure = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self.functions["pullback_blas_configure"])
-            configure(*threads)
+            configure_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+            configure_type(self.functions["pullback_blas_configure"])(*threads)
             self.guard = (self.functions["pullback_blas_enter"], self.functions["pullback_blas_leave"])
             self.reset = ctypes.CFUNCTYPE(None)(self.functions["pullback_blas_reset"])
 
@@ -241,17 +241,19 @@ def _capsule_address(capsule: Any) -> int:
 
 
 def _thread_functions(path: str) -> tuple[int, int] | None:
-    """Addresses of ``void set(int)`` and ``int get(void)`` of the BLAS that the extension at ``path`` is linked with."""
+    """Addresses of ``void set(int)`` and ``int get(void)`` of the BLAS that the extension at ``path`` links to."""
     try:
         library = ctypes.CDLL(path)  # symbols of its dependencies are found through it
     except OSError:
         return None
-    for names in _THREAD_FUNCTIONS:
-        functions = [getattr(library, name, None) for name in names]
-        if all(function is not None for function in functions):
-            set_threads, get_threads = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
-            if set_threads is not None and get_threads is not None:
-                return set_threads, get_threads
+    for setter, getter in _THREAD_FUNCTIONS:
+        try:
+            functions = library[setter], library[getter]
+        except AttributeError:
+            continue
+        set_threads, get_threads = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
+        if set_threads is not None and get_threads is not None:
+            return set_threads, get_threads
     return None
 
 

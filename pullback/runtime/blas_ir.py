@@ -1,8 +1,8 @@
 """LLVM IR of the tasks that call BLAS: they find their block from the task's number and call a Fortran routine.
 
 Fortran takes every argument by address. Integers are stored as 64-bit words, of which a BLAS with 32-bit integers reads
-the low half: little-endian processors only, like all that LLVM's JIT is used on here. A row-major product C = A B is the column-major product C' = B' A', so the
-routine's first matrix is B.
+the low half: for little-endian processors, the only ones that the runtime knows. A row-major product C = A B is the
+column-major product C' = B' A', so the routine's first matrix is B.
 """
 
 from __future__ import annotations

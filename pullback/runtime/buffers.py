@@ -209,7 +209,7 @@ def from_numpy(array: np.ndarray[Any, Any], copy: bool = False) -> Buffer:
     return Buffer(_address(array), array.nbytes, array)
 
 
-def _address(array: np.ndarray[Any, Any]) -> int:
+def _address(array: Any) -> int:
     try:  # three times as fast as NumPy's own ways to ask
         return ctypes.addressof(ctypes.c_char.from_buffer(array))
     except (TypeError, ValueError, BufferError):  # read-only, empty, or a type without a buffer code
