@@ -299,12 +299,3 @@ def lineage(node: Node) -> tuple[Node, ...]:
         call, index = node.attrs
         call.expand(index)
     return node.inputs
-
-
-def needs_value(node: Node) -> TraceError:
-    """The error of asking for the value of a node that depends on a placeholder."""
-    return TraceError(
-        f"the value of this tensor was needed at {describe_site(node.site)}, but it is an argument of a function that "
-        "vmap or graph tracing runs on placeholders, and has no value; for a choice by value use pb.where(condition, "
-        "a, b) or pb.cond(condition, true_fn, false_fn, ...)"
-    )

@@ -79,7 +79,7 @@ def gradients_of(
                         _accumulate(collected, operand, derivative.transpose(node, cotangent_, index))
             elif type(derivative) is Jvp:
                 positions = [i for i, operand in enumerate(operands) if id(operand) in needed]
-                for index, transposed in zip(positions, _transpose_jvp(node, cotangent_, positions)):
+                for index, transposed in zip(positions, _transpose_jvp(derivative, node, cotangent_, positions)):
                     if transposed is not None:
                         _accumulate(collected, operands[index], transposed)
             elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):
@@ -184,15 +184,14 @@ def transpose_linear(
         return gradients_of([output], [cotangent], placeholders, scope)
 
 
-def _transpose_jvp(node: Node, cotangent: Node, positions: list[int]) -> list[Node | None]:
-    rule: Callable[[Node, tuple[Node | None, ...]], Node] = node.op.derivative.fn  # type: ignore[union-attr]
+def _transpose_jvp(rule: Jvp, node: Node, cotangent: Node, positions: list[int]) -> list[Node | None]:
     count = len(node.inputs)
 
     def tangent(placeholders: tuple[Node, ...]) -> Node:
         given: list[Node | None] = [None] * count
         for position, placeholder in zip(positions, placeholders):
             given[position] = placeholder
-        return rule(node, tuple(given))
+        return rule.fn(node, tuple(given))
 
     return transpose_linear(tangent, [node.inputs[position] for position in positions], cotangent)
 

@@ -131,7 +131,7 @@ def register_dataclass(cls: T) -> T:
 
     def unflatten_function(static: Any, children: Iterable[Any]) -> Any:
         # Past __init__ and __post_init__: a field may hold a placeholder that they would reject.
-        obj = object.__new__(cls)
+        obj: Any = object.__new__(cls)
         for name, value in zip([*fixed, *names], [*static, *children]):
             object.__setattr__(obj, name, value)
         return obj
