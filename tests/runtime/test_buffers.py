@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_live_buffers_do_not_overlap() -> None:
         if len(live) > 40:
             del live[int(rng.integers(len(live)))]
         spans = sorted((buffer.address, buffer.address + buffer.nbytes) for buffer in live)
-        assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:]))
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
 
 
 @pytest.mark.parametrize(

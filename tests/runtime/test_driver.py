@@ -262,9 +262,9 @@ def test_params_are_signed_words(kernels: dict[str, int]) -> None:
 def test_bad_tables(kernels: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="grain"):
         driver.build_table([[Launch(kernels["add"], [2, 1], 5, 0)]])
-    guards = [Launch(kernels["add"], [2, 1], 5, 1, guard=(kernels["enter"], kernels[name])) for name in ("leave", "enter")]
+    launch = Launch(kernels["add"], [2, 1], 5, 1, guard=(kernels["enter"], kernels["leave"]))
     with pytest.raises(ValueError, match="guards"):
-        driver.build_table([guards])
+        driver.build_table([[launch, launch._replace(guard=(1, 2))]])
 
 
 def test_guards_surround_the_program(kernels: dict[str, int]) -> None:
@@ -460,7 +460,7 @@ def subprocess_run(code: str) -> str:
         "",  # workers spin or have just gone to sleep
         "time.sleep(0.05)",  # workers sleep
         "sys.exit(0)",
-        "threading.Thread(target=lambda: [run(1) for _ in range(100000)], daemon=True).start(); time.sleep(0.05); os._exit(0)",
+        "threading.Thread(target=run, args=(10**6,), daemon=True).start(); time.sleep(0.05); os._exit(0)",
         "driver.set_num_threads(1)",  # workers are about to return to Python
         "import atexit; atexit.register(run)",
     ],
