@@ -9,13 +9,19 @@ from .module import Module
 
 
 class Sequential(Module):
-    """Calls its layers one after the other. A layer is a module, or any function of one tensor."""
+    """Calls its layers one after the other. A layer is a module, or any function of one tensor.
+
+    Layers are the attributes "0", "1"..., so parameters are called "0.weight" and so on, as in PyTorch.
+    """
 
     def __init__(self, *layers: Callable[[Any], Any]) -> None:
         for layer in layers:
-            if not callable(layer):
-                raise TypeError(f"Sequential: a layer must be callable, got {type(layer).__name__}")
-        self.layers = layers
+            self.append(layer)
+
+    @property
+    def layers(self) -> tuple[Callable[[Any], Any], ...]:
+        """The layers in order."""
+        return tuple([layer for name, layer in self.__dict__.items() if name.isdecimal()])
 
     def forward(self, x: Any) -> Any:
         for layer in self.layers:
@@ -26,7 +32,7 @@ class Sequential(Module):
         """Add a layer at the end; returns the module."""
         if not callable(layer):
             raise TypeError(f"Sequential: a layer must be callable, got {type(layer).__name__}")
-        self.layers = (*self.layers, layer)
+        setattr(self, str(len(self.layers)), layer)
         return self
 
     def __len__(self) -> int:

@@ -143,7 +143,7 @@ def log_sigmoid(x: Any) -> Tensor:
 
 def _shifted(x: Tensor, axis: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """``x`` minus its largest value along ``axis``, and that value; an infinite one is taken as 0."""
-    largest = ew.stop_gradient(reduction.max(x, axis=axis, keepdims=True))
+    largest = Tensor(ops.stop_gradient(reduction.max(x, axis=axis, keepdims=True).node))
     largest = ew.where(ew.isfinite(largest), largest, 0.0)
     return x - largest, largest
 

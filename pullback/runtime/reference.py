@@ -65,3 +65,22 @@ def evaluate_reference(nodes: Sequence[Node]) -> None:
     for node, value in zip(pending, reference_values(pending)):
         # A copy: the value may share memory with a buffer that is later reused in place.
         node.buffer = from_numpy(np.array(value, order="C", copy=True))
+
+
+class ReferenceProgram:
+    """A graph run by the references, called like a compiled program: buffers and Python numbers in, buffers out."""
+
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        from .buffers import from_numpy
+
+        arguments = {}
+        for node, value in zip(self._inputs, values):
+            if isinstance(value, bool | int | float):
+                arguments[node] = np.asarray(value, node.dtype.numpy)
+            else:
+                arguments[node] = value.numpy(node.shape, node.dtype.numpy)
+        return [from_numpy(np.array(v, order="C", copy=True)) for v in reference_values(self._outputs, arguments)]

@@ -13,6 +13,8 @@ from ..compiler.program import compile_program
 from ..graph.node import Node, topological_order
 from ..graph.trace import Entry, GradSlot, Trace
 from ..ops.leaf import DATA
+from ..runtime.evaluate import get_backend
+from ..runtime.reference import ReferenceProgram
 from ..tensor import Tensor
 from . import pytree
 from .guards import Guarded, Guards, recording
@@ -253,7 +255,11 @@ class _Builder:
             self.structure,
             reusable,
         )
-        program = compile_program(self.nodes, self.outputs, donate=sorted(reusable)) if self.outputs else None
+        program: Any = None
+        if self.outputs and get_backend() == "reference":
+            program = ReferenceProgram(self.nodes, self.outputs)
+        elif self.outputs:
+            program = compile_program(self.nodes, self.outputs, donate=sorted(reusable))
         return Variant(program, plan, Guards(self.trace), recipe)
 
     def _argument_plan(self, kept: set[int]) -> tuple[tuple[int, str], ...] | None:
