@@ -384,6 +384,13 @@ class Tensor(Handle):
 
         backward(self, gradient, create_graph)
 
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> Any:
+        """Call ``hook(gradient)`` in every ``backward()`` that reaches this value; a tensor that it returns replaces
+        the gradient. The result's ``remove()`` takes the hook away."""
+        from .transforms.backward import register_hook
+
+        return register_hook(self, hook)
+
     def detach(self) -> Tensor:
         """The same value as a constant: no derivative flows through it."""
         node = self.node

@@ -65,25 +65,33 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
         _collect(leaves, found)
 
 
-def register_hook(tensor: Tensor, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
+class RegisteredHook:
+    """What ``register_hook`` returns."""
+
+    __slots__ = ("_hook", "_hooks")
+
+    def __init__(self, hooks: list[Any], hook: Callable[[Tensor], Any]) -> None:
+        self._hooks = hooks
+        self._hook = hook
+
+    def remove(self) -> None:
+        """Do not call the hook any more."""
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+
+
+def register_hook(tensor: Tensor, hook: Callable[[Tensor], Any]) -> RegisteredHook:
     """Call ``hook(gradient)`` in every ``backward`` that reaches the value that ``tensor`` now names.
 
-    What the hook returns, if not None, replaces the gradient. Returns a function that removes the hook.
-    Raises GradientError if the tensor is not tracked by ``requires_grad_()``.
+    What the hook returns, if not None, replaces the gradient: a tensor of the same shape and dtype.
+    Raises GradientError if the tensor does not require a gradient.
     """
-    node = tensor.node
-    if not node.rg:
+    if not tensor.node.rg:
         raise GradientError("register_hook: the tensor does not require a gradient; call x.requires_grad_() first")
     if tensor._hooks is None:
         tensor._hooks = []
-    hooks = tensor._hooks
-    hooks.append(hook)
-
-    def remove() -> None:
-        if hook in hooks:
-            hooks.remove(hook)
-
-    return remove
+    tensor._hooks.append(hook)
+    return RegisteredHook(tensor._hooks, hook)
 
 
 def _handles(node: Node) -> Iterator[Any]:

@@ -100,7 +100,8 @@ def tangents_of(
     order, _ = _paths(outputs, inputs, scope)
     known: dict[int, Node] = {}
     for node, tangent in zip(inputs, tangents):
-        _accumulate(known, node, tangent)
+        if node.dtype.kind == "f":
+            _accumulate(known, node, tangent)
     wanted = {id(node) for node in inputs}
     site = state.site
     try:

@@ -58,13 +58,20 @@ class _Primals:
                 "differentiate by other arguments with argnums"
             )
         node = _as_node(leaf)
-        if node.dtype.kind != "f":
+        if node.dtype.kind != "f" and not self._is_buffer(leaf):
             raise GradientError(
                 f"{self.name}: {self.path(index)} has dtype {node.dtype.name} and shape {node.shape}; only floating "
                 "tensors have derivatives: cast it with x.astype(pb.float32), or differentiate by other arguments "
                 "with argnums"
             )
         return node
+
+    def _is_buffer(self, leaf: Any) -> bool:
+        """Whether ``leaf`` is a module's own: its integer buffers (a step count) come along and get zeros."""
+        from ..nn.module import Module
+
+        modules = [tree for tree in pytree.leaves_above(self.trees, Module) if isinstance(tree, Module)]
+        return any(leaf is own for module in modules for own in pytree.leaves(module))
 
     def arguments(self) -> Any:
         """The arguments as the function receives them."""

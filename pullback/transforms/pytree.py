@@ -41,6 +41,14 @@ def leaves(tree: Any) -> list[Any]:
     return flatten(tree)[0]
 
 
+def leaves_above(tree: Any, cls: type) -> list[Any]:
+    """The leaves of ``tree`` if instances of ``cls`` are taken as leaves."""
+    import optree
+
+    flatten(tree)  # registers dataclasses
+    return optree.tree_leaves(tree, is_leaf=lambda node: isinstance(node, cls), namespace=NAMESPACE)
+
+
 def structure(tree: Any) -> Structure:
     """The structure of ``tree``: comparable and hashable."""
     return flatten(tree)[1]

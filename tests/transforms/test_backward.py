@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.transforms.backward import backward, register_hook
 
 
 def leaf(*values, dtype=None):
@@ -69,7 +68,7 @@ def test_gradients_are_constants_unless_asked_otherwise():
     pb.sum(x**3).backward()
     assert not x.grad.requires_grad
     x.grad = None
-    backward(pb.sum(x**3), create_graph=True)
+    pb.sum(x**3).backward(create_graph=True)
     assert x.grad.requires_grad
     second = pb.gradients(pb.sum(x.grad), x)
     np.testing.assert_array_equal(np.asarray(second), [12.0])
@@ -169,20 +168,20 @@ def test_hooks():
     x = leaf(1.0, 2.0)
     h = x * x
     seen = []
-    remove = register_hook(h, lambda g: seen.append(np.asarray(g)) or g * 10)
-    register_hook(x, lambda g: g + 1)
+    registered = h.register_hook(lambda g: seen.append(np.asarray(g)) or g * 10)
+    x.register_hook(lambda g: g + 1)
     pb.sum(h * 3).backward()
     np.testing.assert_array_equal(seen[0], [3.0, 3.0])
     np.testing.assert_array_equal(np.asarray(x.grad), [61.0, 121.0])
-    remove()
+    registered.remove()
     x.grad = None
     pb.sum(h * 3).backward()
     np.testing.assert_array_equal(np.asarray(x.grad), [7.0, 13.0])
-    register_hook(x, lambda g: 5)
+    x.register_hook(lambda g: 5)
     with pytest.raises(pb.GradientError, match="a gradient hook must return"):
         pb.sum(h).backward()
     with pytest.raises(pb.GradientError, match="call x"):
-        register_hook(pb.asarray(1.0), print)
+        pb.asarray(1.0).register_hook(print)
 
 
 @pytest.mark.parametrize(
