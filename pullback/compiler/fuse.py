@@ -38,7 +38,7 @@ class Group:
     domain, reduced: extents of the loops, outermost first, and which of them the group's reductions fold.
     levels: for each member "full" (one element a point), "reduced" (one a row) or "partial" (one a chunk of a row).
     depths: how many reductions must have finished before the member can be computed.
-    stores: members written elsewhere than to their own contiguous buffer: target and position.
+    stores: members written into part of another buffer: the target, an offset and a stride for each of their axes.
     """
 
     number: int
@@ -122,17 +122,30 @@ class Fuser:
         return value
 
     def trace(
-        self, user: Value, shape: tuple[int, ...], operand: Value, index: Linear, domain: tuple[int, ...]
+        self,
+        user: Value,
+        shape: tuple[int, ...],
+        operand: Value,
+        index: Linear,
+        domain: tuple[int, ...],
+        group: Group | None = None,
     ) -> tuple[Value, Linear]:
-        """The base under ``operand`` and the position in it that ``user``, of ``shape``, reads at ``index``."""
+        """The base under ``operand`` and the position in it that ``user``, of ``shape``, reads at ``index``.
+
+        group: when its kernel is written, copies that were not made before it do not count.
+        """
         index = broadcast_index(index, user, operand.shape, shape, domain)
         while operand.kind == "view":
             copy = self.copies.get(operand.id)
-            if copy is not None:
+            if copy is not None and copy is not user and (group is None or self.precedes(copy, group)):
                 return copy, index
             index = through_view(operand, index, domain)
             operand = operand.inputs[0]
         return operand, index
+
+    def precedes(self, copy: Value, group: Group) -> bool:
+        owner = self.group_of.get(copy.id)
+        return owner is not None and bool(self.before[group.number] >> owner.number & 1)
 
     def describe(self, value: Value) -> Free:
         """What computing ``value`` from its operands depends on; operands that are free are looked through."""
@@ -231,7 +244,7 @@ class Fuser:
                 raise CompileError(f"no kernel can compute {value}: {culprit} is in the way")
 
     def _try_join(self, group: Group, value: Value, domain: tuple[int, ...], reduced: tuple[bool, ...]) -> bool:
-        if len(group.members) >= MAX_MEMBERS:
+        if len(group.members) >= MAX_MEMBERS or group.target is not None:
             return False
         return self._join(group, value, domain, reduced) is None
 
@@ -450,12 +463,12 @@ class Fuser:
         self.ensure_placed(base)
         return base
 
-    def strided(self, value: Value) -> tuple[Value, int, tuple[int, ...]]:
+    def strided(self, value: Value, group: Group | None = None) -> tuple[Value, int, tuple[int, ...]]:
         """Base, offset and a stride for each axis of ``value`` (in elements), materialising what has none."""
         domain = value.shape
         while True:
             try:
-                base, (offset, strides) = self.trace(value, domain, value, (0, row_major(domain)), domain)
+                base, (offset, strides) = self.trace(value, domain, value, (0, row_major(domain)), domain, group)
             except NotAffineError as error:
                 self.copy_of(error.value)
                 continue
@@ -485,7 +498,7 @@ class Fuser:
         group.target = value
 
     def _piece(self, target: Value, source: Value, index: Linear, shape: tuple[int, ...], after: int) -> Group:
-        """A group that writes ``source`` into ``target``; ``index`` is the position over the loops of ``shape``."""
+        """A group that writes ``source`` into ``target``; ``index``: an offset and a stride for each axis of ``shape``."""
         copy = Value(len(self.builder.values), "copy", "copy", None, (source,), (), shape, source.dtype, source.node)
         self.builder.values.append(copy)
         group = self._found(copy)

@@ -89,10 +89,11 @@ class KernelBuilder:
         owner = self.fuser.group_of.get(value.id)
         if owner is self.group:
             level = self.group.levels[value.id]
-            if level == "partial" or index == self.canonical[level]:
+            # Free values that were read elsewhere at first, and joined later, are computed again at that place.
+            if level == "partial" or index == self.canonical[level] or value.kind == "elementwise":
                 return self.compute(value, index)
             raise CompileError(f"{value} is read where its own kernel does not compute it")
-        if owner is None:
+        if owner is None or not self.fuser.precedes(value, self.group):
             return self.compute(value, index)
         if self._recompute_instead(value, owner):
             self._recomputing += 1
@@ -160,13 +161,13 @@ class KernelBuilder:
         return self.intern(("op", op.lower, dtype, operand_dtypes, arguments, attrs), op.cost, arguments)
 
     def operand(self, user: Value, shape: tuple[int, ...], operand: Value, index: Linear) -> int:
-        base, where = self.fuser.trace(user, shape, operand, index, self.domain)
+        base, where = self.fuser.trace(user, shape, operand, index, self.domain, self.group)
         return self.expression(base, where)
 
     def _lookup(self, value: Value, index: Linear) -> int:
         table, *indices = value.inputs
         (axes,) = value.attrs
-        base, offset, strides = self.fuser.strided(table)
+        base, offset, strides = self.fuser.strided(table, self.group)
         lead = gather_lead(value, index, self.domain)
         forms = split(index, value.shape, self.domain)
         if forms is None:
@@ -206,10 +207,26 @@ class KernelBuilder:
             level = group.levels[root.id]
             index = self.canonical["full" if level == "full" else "reduced"]
             expression = self.expression(root, index)
-            target, where = group.stores.get(root.id, (root, index))
+            target, where = root, index
+            if root.id in group.stores:
+                target, place = group.stores[root.id]
+                where = self._placed(root, index, place)
             access = self.access(target, where)
             (stores if level == "full" else row_stores).append((access, expression))
         return self._finish(stores, row_stores, None)
+
+    def _placed(self, root: Value, index: Linear, place: Linear) -> Linear:
+        """Position in a target, where ``place`` is an offset and a stride for each axis of ``root``."""
+        forms = split(index, root.shape, self.domain)
+        if forms is None:
+            raise NotAffineError(root)
+        offset, strides = place
+        total = [0] * len(self.domain)
+        for (start, coefficients), stride in zip(forms, strides, strict=True):
+            offset += start * stride
+            for dim, coefficient in enumerate(coefficients):
+                total[dim] += coefficient * stride
+        return offset, tuple(total)
 
     def _needed(self, roots: list[Value]) -> list[Value]:
         needed = {root.id for root in roots}

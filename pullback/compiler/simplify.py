@@ -178,8 +178,91 @@ def _reduce(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype:
         if op.name in ("argmax", "argmin"):
             return filled(b, 0, shape, dtype)
         return reshape(b, x, shape) if x.dtype is dtype else None
+    if op.name in CHUNKED:
+        return _in_chunks(b, op, x, axes, shape, dtype, node)
     return None
 
+
+def _in_chunks(
+    b: ValueBuilder, op: Op, x: Value, axes: tuple[int, ...], shape: tuple[int, ...], dtype: DType, node: Node | None
+) -> Value | None:
+    """A long reduction with few results as one over chunks, then one over the chunks' results.
+
+    The chunks depend on the shape alone, so the result does not depend on the number of threads.
+    """
+    kept = tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes)
+    results = 1
+    for extent in kept:
+        results *= extent
+    tasks = results if len(x.shape) - 1 in axes else results // COLUMNS_PER_TASK
+    if x.size < CHUNKED_SIZE or tasks >= ENOUGH_TASKS:
+        return None
+    merged: list[int] = []
+    folded: list[bool] = []
+    for axis, extent in enumerate(x.shape):
+        if folded and folded[-1] and axis in axes:
+            merged[-1] *= extent
+        elif extent != 1:
+            merged.append(extent)
+            folded.append(axis in axes)
+    first = folded.index(True)
+    length = -(-merged[first] // min(merged[first], -(-x.size // CHUNK_SIZE)))
+    number = -(-merged[first] // length)
+    if number < 2:
+        return None
+    flat = reshape(b, x, tuple(merged))
+    merged_axes = tuple(axis for axis, fold in enumerate(folded) if fold)
+    kept = tuple(extent for extent, fold in zip(merged, folded, strict=True) if not fold)
+    attrs = (merged_axes, False, (number, length, merged[first]))
+    partial = b.raw("reduction", "partial", op, (flat,), attrs, (number, *kept), dtype, node)
+    return reshape(b, b.make(op, (partial,), ((0,), False), kept, dtype, node), shape)
+
+
+def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    """Products of types that BLAS does not have: half types in float32, integers and bools as sums of products."""
+    from .. import dtypes
+
+    x, y = inputs
+    contract, batch = attrs
+    if any(x.shape[axis] == 0 for axis in contract[0]) and 0 not in shape:
+        return filled(b, 0 if dtype.kind != "b" else False, shape, dtype)
+    if dtype.name in ("float32", "float64") or 0 in shape:
+        return None
+    cast = _ops()("cast")
+    if dtype.kind == "f":
+        wide = dtypes.float32
+        operands = tuple([b.make(cast, (v,), (wide,), v.shape, wide, node) for v in inputs])
+        product = b.make(op, operands, attrs, shape, wide, node)
+        return b.make(cast, (product,), (dtype,), shape, dtype, node)
+    free = [[a for a in range(len(v.shape)) if a not in (*c, *d)] for v, c, d in zip(inputs, contract, batch, strict=True)]
+    # batch, free axes of x, contracted axes, free axes of y
+    lead, middle = len(batch[0]), len(contract[0])
+    left = _arrange(b, x, (*batch[0], *free[0], *contract[0]), trailing=len(free[1]))
+    right = _arrange(b, y, (*batch[1], *contract[1], *free[1]), gap=(lead, len(free[0])))
+    full = tuple(max(p, q) for p, q in zip(left.shape, right.shape, strict=True))
+    product = b.make(_ops()("logical_and" if dtype.kind == "b" else "multiply"), (left, right), (), full, dtype, node)
+    start = lead + len(free[0])
+    axes = tuple(range(start, start + middle))
+    if not axes:
+        return reshape(b, product, shape)
+    return b.make(_ops()("reduce_any" if dtype.kind == "b" else "reduce_sum"), (product,), (axes, False), shape, dtype, node)
+
+
+def _arrange(
+    b: ValueBuilder, x: Value, order: tuple[int, ...], trailing: int = 0, gap: tuple[int, int] = (0, 0)
+) -> Value:
+    """``x`` with its axes in ``order``, and axes of extent 1 at the end and at a gap (position, count)."""
+    shape = tuple(x.shape[axis] for axis in order)
+    moved = b.make(_ops()("permute"), (x,), (order,), shape, x.dtype)
+    position, count = gap
+    return reshape(b, moved, (*shape[:position], *(1,) * count, *shape[position:], *(1,) * trailing))
+
+
+CHUNKED = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all")
+CHUNKED_SIZE = 1 << 17  # elements from which a reduction is worth cutting
+CHUNK_SIZE = 1 << 15  # elements of a chunk
+COLUMNS_PER_TASK = 32  # about what one task of a column kernel takes
+ENOUGH_TASKS = 16
 
 REDUCTION_IDENTITY = {"reduce_sum": 0, "reduce_prod": 1, "reduce_any": False, "reduce_all": True}
 
@@ -197,6 +280,7 @@ RULES: dict[str, Rule] = {
     "broadcast_to": _broadcast,
     "permute": _permute,
     "slice": _slice,
+    "dot_general": _contract,
     **dict.fromkeys(
         ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax", "argmin"), _reduce
     ),

@@ -36,6 +36,14 @@ def power_of_two(b: VectorBuilder, shifted: Value) -> Value:
     return b.bitcast(b.shl(b.bits(shifted), b.const(form.mantissa, form.integer)), shifted.dtype)
 
 
+def three_halves_power_of_two(b: VectorBuilder, n: Value) -> Value:
+    """1.5 * 2**n for an integral n (a float), -bias < n <= bias."""
+    form = FORMATS[n.dtype]
+    # In half units a last 1/2 lands in the top bit of the mantissa.
+    shifted = b.add(n, b.const(form.magic / 2 + form.bias + 0.5, n.dtype))
+    return b.bitcast(b.shl(b.bits(shifted), b.const(form.mantissa - 1, form.integer)), n.dtype)
+
+
 def times_power_of_two(b: VectorBuilder, x: Value, n: Value) -> Value:
     """x * 2**n rounded once, for x in [0.5, 2) and integral n (a float) that may reach from below the least subnormal
     to above the largest number: x is scaled by half of n exactly, then by the rest."""
