@@ -1,8 +1,9 @@
-"""Matrix products through the BLAS that SciPy carries, cut into tasks for the driver.
+"""Matrix products through BLAS, cut into tasks for the driver.
 
-SciPy's ``cython_blas`` exports the addresses of the Fortran routines; that extension is loaded by its file's path, for
-importing ``scipy.linalg`` takes a third of a second. A product's blocks are a function of its sizes alone, and each
-block is one single-threaded call, so results do not depend on the number of threads.
+The Fortran routines are taken from the library that NumPy is linked with: it is in the process already. Where its
+symbols are not to be found, SciPy's ``cython_blas`` exports the addresses of its own; that extension is loaded by its
+file's path, for importing ``scipy.linalg`` takes a third of a second. A product's blocks are a function of its sizes
+alone, and each block is one single-threaded call, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ _GEMV_BLOCK_BYTES = 1 << 19
 _MAX_BLOCKS = 64
 _ROUTINES = {"float32": ("sgemm", "sgemv"), "float64": ("dgemm", "dgemv")}
 _ITEMSIZE = {"float32": 4, "float64": 8}
+# How the usual builds of NumPy name Fortran routines: the wheels' OpenBLAS, then a plain BLAS.
+_ROUTINE_NAMES = ("scipy_{}_64_", "scipy_{}_", "{}_64_", "{}_")
 # (set, get) of the number of threads, by the names under which the usual libraries export them.
 _THREAD_FUNCTIONS = (
-    ("scipy_openblas_set_num_threads", "scipy_openblas_get_num_threads"),
     ("scipy_openblas_set_num_threads64_", "scipy_openblas_get_num_threads64_"),
-    ("openblas_set_num_threads", "openblas_get_num_threads"),
+    ("scipy_openblas_set_num_threads", "scipy_openblas_get_num_threads"),
     ("openblas_set_num_threads64_", "openblas_get_num_threads64_"),
+    ("openblas_set_num_threads", "openblas_get_num_threads"),
     ("MKL_Set_Num_Threads", "MKL_Get_Max_Threads"),
 )
 
@@ -194,24 +197,54 @@ def _gemv(
 class _Library:
     """The BLAS of the process.
 
-    routines: addresses of the Fortran routines.   functions: addresses of the tasks in blas_ir.
+    path: the extension that is linked with it.   routines: addresses of the Fortran routines.
+    functions: addresses of the tasks in blas_ir.
     guard: functions around a program that hold BLAS to one thread, or None where it is not known how.
     """
 
     def __init__(self) -> None:
-        module = _cython_blas()
         names = [name for pair in _ROUTINES.values() for name in pair]
-        self.routines = {name: _capsule_address(module.__pyx_capi__[name]) for name in names}
+        self.path, self.routines = _numpy_routines(names) or _scipy_routines(names)
         text, defined = blas_ir.blas_ir()
         self.functions = llvm_engine.compile_ir(text, defined, quick=True)
         self.guard: tuple[int, int] | None = None
         self.reset: Any = None
-        threads = _thread_functions(module.__file__)
+        threads = _thread_functions(self.path)
         if threads is not None:
             configure_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
             configure_type(self.functions["pullback_blas_configure"])(*threads)
             self.guard = (self.functions["pullback_blas_enter"], self.functions["pullback_blas_leave"])
             self.reset = ctypes.CFUNCTYPE(None)(self.functions["pullback_blas_reset"])
+
+
+def _numpy_routines(names: list[str]) -> tuple[str, dict[str, int]] | None:
+    """The routines of NumPy's BLAS, found through the extension that is linked with it, or None."""
+    for package in ("numpy._core", "numpy.core"):
+        path = getattr(sys.modules.get(package + "._multiarray_umath"), "__file__", None)
+        if path is None:
+            continue
+        try:
+            library = ctypes.CDLL(path)  # symbols of its dependencies are found through it
+        except OSError:
+            continue
+        for pattern in _ROUTINE_NAMES:
+            found = {name: _symbol(library, pattern.format(name)) for name in names}
+            addresses = {name: address for name, address in found.items() if address}
+            if len(addresses) == len(names):
+                return path, addresses
+    return None
+
+
+def _scipy_routines(names: list[str]) -> tuple[str, dict[str, int]]:
+    module = _cython_blas()
+    return module.__file__, {name: _capsule_address(module.__pyx_capi__[name]) for name in names}
+
+
+def _symbol(library: ctypes.CDLL, name: str) -> int | None:
+    try:
+        return ctypes.cast(library[name], ctypes.c_void_p).value
+    except AttributeError:
+        return None
 
 
 def _cython_blas() -> Any:
@@ -243,16 +276,12 @@ def _capsule_address(capsule: Any) -> int:
 def _thread_functions(path: str) -> tuple[int, int] | None:
     """Addresses of ``void set(int)`` and ``int get(void)`` of the BLAS that the extension at ``path`` links to."""
     try:
-        library = ctypes.CDLL(path)  # symbols of its dependencies are found through it
+        library = ctypes.CDLL(path)
     except OSError:
         return None
-    for setter, getter in _THREAD_FUNCTIONS:
-        try:
-            functions = library[setter], library[getter]
-        except AttributeError:
-            continue
-        set_threads, get_threads = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
-        if set_threads is not None and get_threads is not None:
+    for names in _THREAD_FUNCTIONS:
+        set_threads, get_threads = (_symbol(library, name) for name in names)
+        if set_threads and get_threads:
             return set_threads, get_threads
     return None
 

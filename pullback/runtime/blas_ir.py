@@ -1,8 +1,8 @@
 """LLVM IR of the tasks that call BLAS: they find their block from the task's number and call a Fortran routine.
 
-Fortran takes every argument by address. Integers are stored as 64-bit words, of which a BLAS with 32-bit integers reads
-the low half: for little-endian processors, the only ones that the runtime knows. A row-major product C = A B is the
-column-major product C' = B' A', so the routine's first matrix is B.
+Fortran takes every argument by address, and the lengths of the characters at the end. Integers are stored as 64-bit
+words, of which a BLAS with 32-bit integers reads the low half: for little-endian processors, the only ones that the
+runtime knows. A row-major product C = A B is the column-major product C' = B' A', so the routine's first matrix is B.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _GEMM = """
   %c.s = add i64 %c.b, %c.i
   %c.t = add i64 %c.s, %c.j
   %c = getelementptr i8, ptr %c.base, i64 %c.t
-  call void %routine.f(ptr %b_trans.p, ptr %a_trans.p, ptr %n.p, ptr %m.p, ptr %k.p, ptr %one.p, ptr %b, ptr %ldb.p, ptr %a, ptr %lda.p, ptr %zero.p, ptr %c, ptr %ldc.p)
+  call void %routine.f(ptr %b_trans.p, ptr %a_trans.p, ptr %n.p, ptr %m.p, ptr %k.p, ptr %one.p, ptr %b, ptr %ldb.p, ptr %a, ptr %lda.p, ptr %zero.p, ptr %c, ptr %ldc.p, i64 1, i64 1)
 """  # noqa: E501
 
 _GEMV = """
@@ -104,7 +104,7 @@ clear:
   %z.more = icmp slt i64 %z1, %here
   br i1 %z.more, label %clear, label %multiply
 multiply:
-  call void %routine.f(ptr %trans.p, ptr %rows.p, ptr %cols.p, ptr %one.p, ptr %x, ptr %ld.p, ptr %v, ptr %vector_inc.p, ptr %zero.p, ptr %y, ptr %out_inc.p)
+  call void %routine.f(ptr %trans.p, ptr %rows.p, ptr %cols.p, ptr %one.p, ptr %x, ptr %ld.p, ptr %v, ptr %vector_inc.p, ptr %zero.p, ptr %y, ptr %out_inc.p, i64 1)
 """  # noqa: E501
 
 _CLEAR = """

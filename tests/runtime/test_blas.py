@@ -198,24 +198,46 @@ def product(m, n, k):
 """
 
 
-def test_scipy_linalg_still_imports_and_keeps_its_threads() -> None:
-    code = PRELUDE + """
-product(300, 300, 300)
-assert 'scipy.linalg' not in sys.modules
+@pytest.mark.parametrize("source", ["numpy", "scipy"])
+def test_the_library_keeps_its_threads_for_others(source: str) -> None:
+    code = PRELUDE + f"""
+if {source!r} == 'scipy':
+    blas._numpy_routines = lambda names: None
 import ctypes
-lib = ctypes.CDLL(blas._get_library() and blas._cython_blas().__file__)
-get = getattr(lib, 'scipy_openblas_get_num_threads', None)
+product(300, 300, 300)
+library = blas._get_library()
+assert {source!r} in library.path
+assert 'scipy.linalg' not in sys.modules
+names = [names for names in blas._THREAD_FUNCTIONS if hasattr(ctypes.CDLL(library.path), names[1])]
+get = ctypes.CDLL(library.path)[names[0][1]] if names else lambda: 2
+assert bool(names) == (library.guard is not None)
+print(get())
 import scipy.linalg
 a = np.eye(5) + np.ones((5, 5))
 assert np.allclose(scipy.linalg.inv(a) @ a, np.eye(5))
 product(300, 300, 300)
-print(get() if get else 2)
+product(1, 3000, 300)
+product(3, 3, 0)
+print(get())
 """
-    assert subprocess_run(code, OPENBLAS_NUM_THREADS="2") == "2"
+    assert subprocess_run(code, OPENBLAS_NUM_THREADS="2", MKL_NUM_THREADS="2") == "2\n2"
+
+
+def test_a_library_without_known_thread_functions() -> None:
+    code = PRELUDE + """
+blas._THREAD_FUNCTIONS = ()
+product(300, 300, 300)
+assert blas._get_library().guard is None
+"""
+    subprocess_run(code)
 
 
 def test_after_scipy_linalg_was_imported() -> None:
-    subprocess_run("import scipy.linalg\n" + PRELUDE + "product(30, 30, 30)")
+    code = "import scipy.linalg\n" + PRELUDE + """
+blas._numpy_routines = lambda names: None
+product(30, 30, 30)
+"""
+    subprocess_run(code)
 
 
 def test_fork() -> None:
