@@ -67,8 +67,8 @@ def _pow_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
 
 def _atan2_partials(z: Node, y: Node, x: Node) -> tuple[Any, Any]:
     def over_square(numerator: Node) -> Node:
-        square = add(e.square(y), e.square(x))
-        return e.where(equal(square, 0), 0, divide(numerator, square))
+        origin = logical_and(equal(x, 0), equal(y, 0))
+        return e.where(origin, 0, divide(numerator, add(e.square(y), e.square(x))))
 
     return lambda: over_square(x), lambda: e.negative(over_square(y))
 

@@ -209,7 +209,7 @@ def index_error(node: Node, value: int) -> IndexError:
     size, what = node.attrs
     if value >= 1 << 63:  # a negative number that the caller reads as unsigned, so that it does not count from the end
         value -= 1 << 64
-    return IndexError(f"{what}: index {value} is out of range for size {size}, at {describe_site(node.site)}")
+    return IndexError(f"{what}: index {value} is out of range for size {size} (made at {describe_site(node.site)})")
 
 
 def _infer_check_index(inputs: tuple[Node, ...], size: int, what: str) -> tuple[Shape, DType]:
