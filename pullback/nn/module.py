@@ -1,7 +1,7 @@
 """Module: parameters, buffers and settings as plain attributes of an object.
 
 A module is also a pytree: its leaves are its tensors, everything else is part of its structure. So ``pb.grad`` takes a
-model as an argument, and ``tree.map`` over a model gives a model.
+model as an argument, and ``pb.pytree.map`` over a model gives a model.
 """
 
 from __future__ import annotations
