@@ -179,8 +179,12 @@ def _gemv(
         vector_inc, out_inc = b.row_stride, c_layout.leading
     if k == 1:
         vector_inc = 1
-    most = max(1, _MAX_BLOCKS // batch)
-    blocks = min(most, max(1, length * k * item // _GEMV_BLOCK_BYTES), -(-length // (256 if plain else 16)))
+    nbytes = length * k * item
+    if plain:  # a block is a stripe of every row of B': narrow stripes are slow to read
+        blocks = max(2, length // 2048) if nbytes >= 4 * _GEMV_BLOCK_BYTES and length >= 256 else 1
+    else:
+        blocks = min(max(1, nbytes // _GEMV_BLOCK_BYTES), -(-length // 16))
+    blocks = min(blocks, max(1, _MAX_BLOCKS // batch))
     block = _round_up(-(-length // blocks), 16)
     blocks = -(-length // block)
     params = (
