@@ -32,11 +32,11 @@ class Graph:
         self.outputs = tuple(outputs)
 
     @classmethod
-    def trace(cls, function: Callable[..., Any], *args: Any) -> Graph:
-        """The graph of ``function``, called once with placeholders of the shapes and dtypes of ``args``.
+    def trace(cls, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+        """The graph of ``function``, called once with placeholders of the shapes and dtypes of its arguments.
 
-        args: pytrees of tensors, NumPy arrays and Python numbers; their values are not looked at. Outputs are the
-        leaves of what the function returns, in pytree order.
+        Arguments are pytrees; tensors, NumPy arrays and Python ints and floats in them become inputs, whatever their
+        values, and everything else is passed as it is. Outputs are the leaves of the result, in pytree order.
         Raises TraceError if the function asks a placeholder for its value or returns something that is no array.
         """
         from ..api.convert import as_node
@@ -44,12 +44,17 @@ class Graph:
         from ..tensor import Tensor
         from ..transforms import pytree
 
-        leaves, structure = pytree.flatten(args)
-        inputs = []
-        for index, leaf in enumerate(leaves):
-            node = as_node(leaf)
-            inputs.append(parameter(index, node.shape, node.dtype, node.weak))
-        result = function(*pytree.unflatten(structure, [Tensor(node) for node in inputs]))
+        leaves, structure = pytree.flatten((args, kwargs))
+        inputs: list[Node] = []
+        given = []
+        for leaf in leaves:
+            if isinstance(leaf, (Tensor, np.ndarray, np.generic, int, float)) and not isinstance(leaf, bool):
+                node = as_node(leaf)
+                inputs.append(parameter(len(inputs), node.shape, node.dtype, node.weak))
+                leaf = Tensor(inputs[-1])
+            given.append(leaf)
+        new_args, new_kwargs = pytree.unflatten(structure, given)
+        result = function(*new_args, **new_kwargs)
         outputs = []
         for path, leaf in pytree.leaves_with_paths(result):
             if not isinstance(leaf, (Tensor, np.ndarray, np.generic, bool, int, float)):
@@ -117,8 +122,8 @@ class Graph:
 def graph_of(function: Callable[..., Any]) -> Callable[..., Graph]:
     """``graph_of(f)(*args)`` is the :class:`Graph` of ``f``, traced with the shapes and dtypes of ``args``."""
 
-    def traced(*args: Any) -> Graph:
-        return Graph.trace(function, *args)
+    def traced(*args: Any, **kwargs: Any) -> Graph:
+        return Graph.trace(function, *args, **kwargs)
 
     return traced
 

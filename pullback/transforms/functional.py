@@ -19,7 +19,7 @@ from ..graph.state import describe_site, state
 from ..graph.tracking import Scope, is_tracked, no_grad
 from ..ops.elementwise import alias, cast
 from ..ops.elementwise import stop_gradient as stop_gradient_node
-from ..ops.leaf import DATA
+from ..ops.leaf import DATA, full, parameter
 from ..ops.movement import permute, reshape
 from ..tensor import Tensor
 from . import pytree
@@ -83,6 +83,13 @@ class _Primals:
             if tensor.node is not node and isinstance(leaf, Tensor):
                 leaf.rebind(tensor.node)
 
+    def release(self) -> None:
+        """Keep only what ``tree`` needs: a closure that lives on must not keep arguments and their names alive."""
+        self.nodes = [_stand_in(node) for node in self.nodes]
+        self.tensors = []
+        self.given = []
+        self.trees = None
+
     def tree(self, nodes: Sequence[Node | None]) -> Any:
         """Derivatives by the arguments, in their structure; 0 where there is no path."""
         return pytree.unflatten(
@@ -96,6 +103,11 @@ def _input_node(node: Node) -> Node:
     if node.buffer is not None and not is_tracked(node):
         return Node(DATA, (), (), node.shape, node.dtype, node.weak, node.buffer)
     return alias(node)
+
+
+def _stand_in(node: Node) -> Node:
+    """A node of the same shape and dtype without a value or a history."""
+    return parameter(0, node.shape, node.dtype)
 
 
 class _Run:
@@ -376,11 +388,13 @@ def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, 
         transpose = LinearMap(
             outputs, lambda cotangents: gradients_of(outputs, cotangents, arguments.nodes, scope)
         )
-        result = run.output(_tensors(run))
+        result, structure = run.output(_tensors(run)), run.structure
         aux = run.output(run.aux)
+    like = [_stand_in(node) for node in run.nodes]
+    arguments.release()
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
-        values = _matching("vjp", "cotangent", run.nodes, run.structure, cotangent)
+        values = _matching("vjp", "cotangent", like, structure, cotangent)
         return arguments.tree(transpose([values[i] for i in floats]))
 
     return (result, pullback, aux) if has_aux else (result, pullback)
@@ -404,7 +418,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has
         run = _Run("jvp", function, has_aux)
         run(arguments, call)
         found = tangents_of(run.nodes, arguments.nodes, given, scope)
-        tangent = _output_tree(run, found)
+        tangent = _output_tree(run.nodes, run.structure, found)
         result = run.output(_tensors(run))
         return (result, tangent, run.output(run.aux)) if has_aux else (result, tangent)
 
@@ -415,10 +429,9 @@ def _tangents(name: str, arguments: _Primals, tangents: Any) -> list[Node]:
     return _matching(name, "tangents", arguments.nodes, arguments.structure, tuple(tangents))
 
 
-def _output_tree(run: _Run, found: Sequence[Node | None]) -> Any:
+def _output_tree(outputs: Sequence[Node], structure: Any, found: Sequence[Node | None]) -> Any:
     return pytree.unflatten(
-        run.structure,
-        [Tensor(zeros_of(own) if node is None else node) for node, own in zip(found, run.nodes)],
+        structure, [Tensor(zeros_of(own) if node is None else node) for node, own in zip(found, outputs)]
     )
 
 
@@ -435,11 +448,13 @@ def linearize(function: Function, *primals: Any, has_aux: bool = False) -> tuple
         derivative = LinearMap(
             arguments.nodes, lambda tangents: tangents_of(run.nodes, arguments.nodes, tangents, scope)
         )
-        result = run.output(_tensors(run))
+        result, structure = run.output(_tensors(run)), run.structure
         aux = run.output(run.aux)
+    like = [_stand_in(node) for node in run.nodes]
+    arguments.release()
 
     def pushforward(*tangents: Any) -> Any:
-        return _output_tree(run, derivative(_tangents("linearize", arguments, tangents)))
+        return _output_tree(like, structure, derivative(_tangents("linearize", arguments, tangents)))
 
     return (result, pushforward, aux) if has_aux else (result, pushforward)
 
@@ -482,8 +497,6 @@ def _rows(output: Node, primals: _Primals, scope: Scope) -> Any:
 
 
 def _jacobian_block(node: Node | None, shape: tuple[int, ...], like: Node) -> Tensor:
-    from ..ops.leaf import full
-
     if node is None:
         return Tensor(full(shape, 0, like.dtype))
     return Tensor(node if node.shape == shape else reshape(node, shape))

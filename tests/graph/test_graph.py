@@ -48,6 +48,16 @@ def test_trace_of_pytrees_and_unused_arguments():
     graph.validate()
 
 
+def test_other_arguments_are_passed_as_they_are():
+    def f(x, mode, *, flag, scale):
+        assert mode == "twice"
+        assert flag is True
+        return x * scale
+
+    graph = pb.graph_of(f)(ARGS[0], "twice", flag=True, scale=3.0)
+    assert [node.shape for node in graph.inputs] == [(2, 3), ()]
+
+
 def test_print():
     text = str(pb.graph_of(lambda x, n: pb.sum(x * n, axis=1))(ARGS[0], 2.0))
     lines = text.splitlines()
