@@ -1,0 +1,35 @@
+"""Every exception that the package raises on its own account.
+
+Each type also subclasses the built-in that users of NumPy catch, so ``except ValueError`` keeps working.
+An index that is out of range raises the built-in ``IndexError``.
+"""
+
+from __future__ import annotations
+
+
+class PullbackError(Exception):
+    """Base of every error below."""
+
+
+class ShapeError(PullbackError, ValueError):
+    """Operands whose shapes or axes do not fit together."""
+
+
+class DTypeError(PullbackError, TypeError):
+    """A dtype that an operation does not accept, or a mix without a common dtype."""
+
+
+class GradientError(PullbackError, ValueError):
+    """A derivative that was asked for and does not exist."""
+
+
+class TraceError(PullbackError, TypeError):
+    """A value was needed while a function was being traced, or a traced value outlived its trace."""
+
+
+class DeviceError(PullbackError, RuntimeError):
+    """A device that is absent, or memory that it cannot give."""
+
+
+class CompileError(PullbackError, RuntimeError):
+    """The compiler met a graph or a kernel that breaks its own rules: a fault of Pullback, please report it."""

@@ -1,0 +1,49 @@
+"""What the current thread is doing: the trace it records, whether it records gradients, whose line it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from types import CodeType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .trace import Trace
+    from .tracking import Scope
+
+PACKAGE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+Site = tuple[CodeType, int]  # a code object and the index of the instruction that was running
+
+
+class State(threading.local):
+    """Thread-local; the class attributes are each thread's start."""
+
+    trace: Trace | None = None
+    scope: Scope | None = None  # innermost open derivative scope
+    grad_enabled: bool = True
+    site: Site | None = None  # set while the package builds nodes on behalf of an earlier line
+
+
+state = State()
+
+
+def user_site() -> Site:
+    """The innermost frame outside the package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def describe_site(site: Site | None) -> str:
+    """``file.py:12, in train`` for messages."""
+    if site is None:
+        return "an unknown line"
+    code, instruction = site
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= instruction < end and number is not None:
+            line = number
+    return f"{code.co_filename}:{line}, in {code.co_name}"
