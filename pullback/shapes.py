@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import index as as_index
 from typing import Any
 
-from .errors import ShapeError
+from .errors import ShapeError, TraceError
 
 Shape = tuple[int, ...]
 
@@ -60,12 +60,16 @@ def as_shape(shape: Any, op: str = "shape") -> Shape:
 def _ints(values: Any, op: str, expected: str) -> tuple[int, ...]:
     try:
         return (as_index(values),)
+    except TraceError:  # a traced size: its own message says more
+        raise
     except TypeError:
         pass
     if isinstance(values, str | bytes | dict):
         raise ShapeError(f"{op}: {expected}, got {values!r}")
     try:
         return tuple([as_index(v) for v in values])
+    except TraceError:
+        raise
     except TypeError as error:
         raise ShapeError(f"{op}: {expected}, got {values!r}") from error
 

@@ -213,6 +213,7 @@ class Program:
             else:
                 self._put(array, address, position - FIRST_INPUT, value)
             position += 1
+        value = None  # no reference of ours may count below
         fresh: list[Buffer] = []
         donations = self.donations
         position = self._slot_count

@@ -173,7 +173,7 @@ class Guards:
     __slots__ = ("_epoch", "_stable", "_volatile")
 
     def __init__(self, trace: Trace) -> None:
-        self._epoch = _epoch
+        self._epoch = -1  # the function may itself have changed what it read
         self._stable: list[tuple[Any, str, Any, Any]] = []
         self._volatile: list[tuple[Any, str, Any, Any]] = []
         for guard in trace.guards.values():

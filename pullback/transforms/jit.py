@@ -127,9 +127,9 @@ class Jitted:
             variant = record(self._function, args, kwargs, self._is_static, pinned)
         except Untraceable:
             return self._function(*args, **kwargs)
-        result = variant(leaves)
+        result = variant(leaves, is_new=True)
         if result is MISS or result is IN_LINE:
-            # The function changes what it depends on, or another thread did meanwhile.
+            # Another thread has changed a hidden input meanwhile.
             return self._function(*args, **kwargs)
         self._variants[key] = [variant, *self._variants.get(key, [])][:_MAX_VARIANTS]
         return result

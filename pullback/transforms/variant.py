@@ -116,9 +116,12 @@ class Variant:
         handles = [item.reference() for item in self._captured]
         return frozenset([id(handle) for handle in handles if handle is not None])
 
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        """Run on the argument leaves, whose types are this variant's. MISS or IN_LINE if it does not serve them."""
-        if not self._guards.hold():
+    def __call__(self, leaves: Sequence[Any], is_new: bool = False) -> Any:
+        """Run on the argument leaves, whose types are this variant's. MISS or IN_LINE if it does not serve them.
+
+        is_new: it was recorded for this call, so its guards hold.
+        """
+        if not is_new and not self._guards.hold():
             return MISS
         if not self._is_stateful:
             return self._run(leaves)
