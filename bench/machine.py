@@ -51,7 +51,7 @@ def blas_facts(libraries: tuple[str, ...]) -> dict[str, str]:
             if pool["user_api"] != "blas":
                 continue
             path = pool["filepath"]
-            owners = {"numpy": "numpy", "scipy": f"scipy, for {PRODUCT}"}
+            owners = {"numpy": f"numpy, also for {PRODUCT}", "scipy": "scipy"}
             owner = next((name for part, name in owners.items() if part in path), os.path.basename(path))
             facts[owner] = (
                 f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}, "

@@ -5,6 +5,7 @@ Each library slices the batch from the whole array itself, the next batch at eve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -234,7 +235,7 @@ def build_jax(inputs: Inputs) -> Job:
     return Job(step, lambda loss: [np.asarray(loss), *(np.asarray(parameter) for parameter in state[0])])
 
 
-BUILDERS = {
+BUILDERS: dict[str, Callable[[Inputs], Job]] = {
     "pullback": build_pullback,
     "numpy": build_numpy,
     "torch": build_torch,
