@@ -209,13 +209,24 @@ class _Contents:
         return self.strong if self.weak is None else dtypes.promote_weak(self.strong, self.weak)
 
 
+def _offers_array(obj: Any) -> bool:
+    """Whether NumPy can read ``obj`` whole, by its array or buffer protocol."""
+    if hasattr(obj, "__array__") or hasattr(obj, "__array_interface__"):
+        return True
+    try:
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
+
+
 def _foreign_array(obj: Any, op: str) -> np.ndarray[Any, Any]:
     """The NumPy array of an object that offers one."""
-    if not (hasattr(obj, "__array__") or hasattr(obj, "__array_interface__") or hasattr(obj, "__buffer__")):
-        if hasattr(obj, "__dlpack__"):
-            return np.from_dlpack(obj)
-        raise DTypeError(f"{op}: cannot make a tensor from an object of type {type(obj).__name__}")
-    return np.asarray(obj)
+    if _offers_array(obj):
+        return np.asarray(obj)
+    if hasattr(obj, "__dlpack__"):
+        return np.from_dlpack(obj)
+    raise DTypeError(f"{op}: cannot make a tensor from an object of type {type(obj).__name__}")
 
 
 def from_object(obj: Any, dtype: DType | None, op: str = "asarray") -> Node:
@@ -233,9 +244,7 @@ def from_object(obj: Any, dtype: DType | None, op: str = "asarray") -> Node:
         obj = list(obj)
     if isinstance(obj, str | bytes) or obj is None or isinstance(obj, complex | dict | set):
         raise DTypeError(f"{op}: cannot make a tensor from {type(obj).__name__} {obj!r}")
-    if not isinstance(obj, Sequence) or hasattr(obj, "__array__"):
-        if isinstance(obj, memoryview | bytearray):
-            return numpy_to_node(np.asarray(obj), dtype, True, op)
+    if not isinstance(obj, list | tuple) and (not isinstance(obj, Sequence) or _offers_array(obj)):
         return numpy_to_node(_foreign_array(obj, op), dtype, True, op)
     contents = _Contents()
     contents.add(obj, op)

@@ -1,0 +1,283 @@
+"""Indexing against NumPy on random indices, and its errors, updates, gradients."""
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+
+def random_index(rng, shape):
+    """An index of any mix of ints, slices, None, '...', integer arrays and masks that fits ``shape``."""
+    entries, axis, has_ellipsis = [], 0, False
+    while axis < len(shape) and rng.random() < 0.9:
+        extent = shape[axis]
+        kind = rng.choice(
+            ["int", "slice", "none", "ellipsis", "array", "mask", "mask2", "list", "array0", "bool"],
+            p=[0.2, 0.22, 0.08, 0.08, 0.2, 0.06, 0.04, 0.06, 0.04, 0.02],
+        )
+        if kind == "int" and extent:
+            low = -extent - 1 if rng.random() < 0.05 else -extent
+            entries.append(int(rng.integers(low, extent)))
+            axis += 1
+        elif kind == "slice":
+            bounds = [None if rng.random() < 0.4 else int(rng.integers(-extent - 2, extent + 3)) for _ in range(2)]
+            step = None if rng.random() < 0.4 else int(rng.choice([-3, -2, -1, 1, 2, 3]))
+            entries.append(slice(*bounds, step))
+            axis += 1
+        elif kind == "none":
+            entries.append(None)
+        elif kind == "ellipsis" and not has_ellipsis:
+            has_ellipsis = True
+            entries.append(Ellipsis)
+            axis += int(rng.integers(0, len(shape) - axis + 1))
+        elif kind in ("array", "list", "array0") and extent:
+            size = {"array": [(3,), (2, 1), (1,), (2, 3)][rng.integers(4)], "list": (3,), "array0": ()}[kind]
+            chosen = np.asarray(rng.integers(-extent, extent, size=size))
+            entries.append(chosen.tolist() if kind == "list" else chosen)
+            axis += 1
+        elif kind == "mask":
+            entries.append(rng.random(extent) < 0.5)
+            axis += 1
+        elif kind == "mask2" and axis + 1 < len(shape):
+            entries.append(rng.random(shape[axis : axis + 2]) < 0.5)
+            axis += 2
+        elif kind == "bool":
+            entries.append(bool(rng.random() < 0.5))
+    return entries[0] if len(entries) == 1 and not isinstance(entries[0], list) else tuple(entries)
+
+
+def as_ours(index, rng):
+    def convert(entry):
+        return pb.asarray(entry) if isinstance(entry, np.ndarray) and rng.random() < 0.5 else entry
+
+    return tuple(map(convert, index)) if isinstance(index, tuple) else convert(index)
+
+
+def outcome(function):
+    try:
+        return np.asarray(function())
+    except (IndexError, ValueError) as error:
+        return error
+
+
+def check_case(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(v) for v in rng.integers(0 if rng.random() < 0.1 else 1, 5, size=rng.integers(1, 5)))
+    x = rng.normal(size=shape)
+    index = random_index(rng, shape)
+    expected = outcome(lambda: x[index])
+    got = outcome(lambda: pb.asarray(x)[as_ours(index, rng)])
+    if isinstance(expected, Exception):
+        assert isinstance(got, IndexError), (shape, index)
+        return
+    assert isinstance(got, np.ndarray), (shape, index, got)
+    assert got.shape == expected.shape and np.array_equal(got, expected), (shape, index)
+
+    value_shape = expected.shape
+    value_shape = [value_shape, (), value_shape[1:], tuple(1 if rng.random() < 0.5 else s for s in value_shape)][
+        rng.integers(4)
+    ]
+    value = rng.normal(size=value_shape)
+    written, added = x.copy(), x.copy()
+    written[index] = value
+    np.add.at(added, index, np.broadcast_to(value, expected.shape).copy())
+    tensor = pb.asarray(x)
+    before = tensor.copy()
+    tensor[as_ours(index, rng)] = value
+    assert np.array_equal(np.asarray(tensor), written), (shape, index, value_shape)
+    assert np.array_equal(np.asarray(before), x)
+    got = before.at[as_ours(index, rng)].add(value)
+    np.testing.assert_allclose(np.asarray(got), added, rtol=1e-12, err_msg=str((shape, index, value_shape)))
+
+
+def test_random_indices_like_numpy(reference_backend):
+    for seed in range(1500):
+        check_case(seed)
+
+
+def test_random_indices_compiled():
+    for seed in range(5000, 5040):
+        check_case(seed)
+
+
+X = np.arange(24.0).reshape(2, 3, 4)
+
+
+def test_the_error_names_axis_index_and_size():
+    x = pb.asarray(X)
+    for bad in (lambda: x[:, 3], lambda: x[0, -4], lambda: x[:, np.array([0, 3])], lambda: x[:, [0, -4]]):
+        with pytest.raises(IndexError, match=r"index (3|-4) is out of bounds for axis 1 with size 3"):
+            bad()
+    with pytest.raises(IndexError, match=r"index 5 is out of bounds for axis 0 with size 2"):
+        x[5]
+
+
+def test_a_computed_index_out_of_range_raises_when_it_runs():
+    x, i = pb.asarray(X), pb.asarray([0, 1]) + 1
+    with pytest.raises(IndexError, match="axis 0.*2.*size 2"):
+        x[i].numpy()
+    with pytest.raises(IndexError):
+        pb.jit(lambda a, b: a[b])(x, i).numpy()
+    with pytest.raises(IndexError):
+        x.at[i].set(0.0).numpy()
+
+
+def test_wrong_indices():
+    x = pb.asarray(X)
+    for bad in ((0, 0, 0, 0), (Ellipsis, Ellipsis), 1.5, "a", np.array([0.5]), [0.5], (0, {}), pb.asarray([1.0])):
+        with pytest.raises(IndexError):
+            x[bad]
+    with pytest.raises(IndexError, match="boolean index"):
+        x[np.ones(3, bool)]
+    with pytest.raises(IndexError, match="broadcast"):
+        x[[0, 1, 0], [0, 1]]
+    with pytest.raises(IndexError):
+        pb.asarray(1.0)[0]
+
+
+def test_empty_indices():
+    x = pb.asarray(X)
+    assert x[[]].shape == (0, 3, 4)
+    assert x[:, np.zeros((2, 0), int)].shape == (2, 2, 0, 4)
+    assert x[()].shape == X.shape
+    assert pb.asarray(np.zeros((0, 3)))[:, 1].shape == (0,)
+
+
+def test_writing():
+    x = pb.asarray(X)
+    x[0, 1] = 7
+    x[..., -1] = [1, 2, 3]
+    expected = X.copy()
+    expected[0, 1] = 7
+    expected[..., -1] = [1, 2, 3]
+    np.testing.assert_array_equal(np.asarray(x), expected)
+    with pytest.raises(pb.ShapeError, match="broadcast"):
+        x[0] = np.ones(5)
+    with pytest.raises(pb.ShapeError, match="broadcast"):
+        x[X > 3] = np.ones((2, 3))
+
+
+def test_writing_keeps_the_dtype():
+    x = pb.zeros(3, dtype="int32")
+    x[0] = 2
+    x[1] = True
+    x[2] = np.int64(5)
+    assert x.dtype is pb.int32 and x.tolist() == [2, 1, 5]
+    for bad in (1.5, np.ones(1), pb.ones(1)):
+        with pytest.raises(pb.DTypeError, match="cannot be stored"):
+            x[0] = bad
+    with pytest.raises(OverflowError):
+        x[0] = 2**31
+    y = pb.zeros(2, dtype="float32")
+    y[0] = np.float64(1.5)
+    assert y.dtype is pb.float32 and y.tolist() == [1.5, 0]
+
+
+def test_masked_writes():
+    x, expected = pb.asarray(X), X.copy()
+    x[x > 5] = -1
+    expected[expected > 5] = -1
+    np.testing.assert_array_equal(np.asarray(x), expected)
+    x[np.array([True, False])] = np.arange(4.0)
+    expected[[True, False]] = np.arange(4.0)
+    np.testing.assert_array_equal(np.asarray(x), expected)
+    x[x < 0] = np.arange(12.0)[: int((expected < 0).sum())]
+    assert np.asarray(x).min() >= 0
+
+
+def test_at():
+    x = pb.zeros(4, dtype="float64")
+    i = [0, 2, 0]
+    assert x.at[i].add(1).tolist() == [2, 0, 1, 0]
+    assert x.at[i].subtract(1).tolist() == [-2, 0, -1, 0]
+    assert x.at[i].set([1, 2, 3]).tolist() == [3, 0, 2, 0]
+    assert (x + 2).at[i].multiply([3, 4, 5]).tolist() == [30, 2, 8, 2]
+    assert (x + 2).at[i].mul(2).tolist() == [8, 2, 4, 2]
+    assert x.at[i].min([1, -2, -3]).tolist() == [-3, 0, -2, 0]
+    assert x.at[i].max([1, -2, 3]).tolist() == [3, 0, 0, 0]
+    assert x.at[1:3].add(1).tolist() == [0, 1, 1, 0]
+    assert x.at[1::2].max([5, -5]).tolist() == [0, 5, 0, 0]
+    assert x.at[::-1].set(np.arange(4)).tolist() == [3, 2, 1, 0]
+    assert x.at[x == 0].set(9).tolist() == [9, 9, 9, 9]
+    assert x.at[2].get().item() == 0
+    assert x.tolist() == [0, 0, 0, 0]
+    flags = pb.zeros(3, dtype=bool)
+    assert flags.at[[0, 2]].set(True).tolist() == [True, False, True]
+    with pytest.raises(pb.DTypeError):
+        flags.at[[0, 0]].add(True)
+
+
+def test_inside_jit():
+    @pb.jit
+    def f(x, i, v):
+        x = x.at[i].set(v)
+        x[0] = x[i] + 1
+        x[x > 2] = 0.0
+        return x
+
+    x = np.arange(4.0)
+    got = f(pb.asarray(x), pb.asarray(2), 5.0)
+    np.testing.assert_array_equal(np.asarray(got), [0, 1, 0, 0])
+    with pytest.raises(pb.TraceError, match="boolean mask"):
+        pb.jit(lambda a: a[a > 1])(pb.asarray(x))
+
+
+def test_gradients_of_indexing():
+    from pullback.testing import check_grads
+
+    x = pb.asarray(X)
+    v = pb.asarray(np.random.default_rng(0).normal(size=(2, 4)))
+    for function in (
+        lambda a: a[:, 1, ::-2], lambda a: a[[0, 1, 0], :, 2], lambda a: a[0, [2, 2], 1:], lambda a: a[..., None, 0],
+        lambda a: a[a > 4], lambda a: pb.take(a, [2, 0, 2], axis=1), lambda a: a[pb.asarray(1)],
+    ):  # fmt: skip
+        check_grads(function, (x,))
+    for function in (
+        lambda a, b: a.at[:, 1].set(b), lambda a, b: a.at[:, [0, 2, 0]].add(b[:, None]),
+        lambda a, b: a.at[1, ::2].multiply(b), lambda a, b: pb.where(a > 3, a, a.at[0, :2].set(b)),
+    ):  # fmt: skip
+        check_grads(function, (x, v))
+
+
+# -- take and its like -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("indices", [1, [0, 1], [[0, -1], [1, 1]], []], ids=str)
+def test_take(axis, indices):
+    indices = np.asarray(indices, int)
+    np.testing.assert_array_equal(np.asarray(pb.take(X, indices, axis=axis)), np.take(X, indices, axis=axis))
+    np.testing.assert_array_equal(np.asarray(pb.asarray(X).take(indices, axis)), np.take(X, indices, axis=axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_take_along_axis(axis):
+    order = np.argsort(-X, axis=axis)
+    np.testing.assert_array_equal(
+        np.asarray(pb.take_along_axis(X, order, axis=axis)), np.take_along_axis(X, order, axis=axis)
+    )
+    first = np.expand_dims(np.argmax(X, axis=axis), axis)
+    np.testing.assert_array_equal(
+        np.asarray(pb.take_along_axis(pb.asarray(X), pb.asarray(first), axis=axis)), np.max(X, axis=axis, keepdims=True)
+    )
+
+
+def test_take_errors():
+    with pytest.raises(IndexError):
+        pb.take(X, [5], axis=0)
+    with pytest.raises(pb.DTypeError):
+        pb.take(X, [0.5], axis=0)
+    with pytest.raises(pb.ShapeError):
+        pb.take(X, [0], axis=3)
+    with pytest.raises(pb.ShapeError, match="rank"):
+        pb.take_along_axis(X, np.array([0]), axis=0)
+    with pytest.raises(IndexError):
+        pb.take_along_axis(X, np.full((1, 3, 4), 2), axis=0)
+
+
+def test_nonzero():
+    x = np.array([[0, 1], [2, 0]])
+    for got, expected in zip(pb.nonzero(x), np.nonzero(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), expected)
+    with pytest.raises(pb.ShapeError):
+        pb.nonzero(3)
