@@ -151,6 +151,7 @@ class Variant:
                 return IN_LINE
             handles.append(handle)
             nodes.append(node)
+        node = None  # no reference of ours may count in _is_alone
         if (plan.slots or plan.empty) and not _read_slots(plan, handles, nodes):
             return MISS
         values = [node.buffer if type(node) is Node else node for node in nodes]
