@@ -131,7 +131,7 @@ class _Native:
         address = llvm_engine.compile_ir(driver_ir.driver_ir(), driver_ir.FUNCTIONS, quick=True)
         integer = ctypes.c_ssize_t
         self.run = ctypes.CFUNCTYPE(integer, integer, integer)(address["pullback_run"])
-        self.worker = ctypes.CFUNCTYPE(None)(address["pullback_worker"])
+        self.worker = ctypes.CFUNCTYPE(None, integer)(address["pullback_worker"])
         self.reset = ctypes.CFUNCTYPE(None)(address["pullback_pool_reset"])
         self.set = ctypes.CFUNCTYPE(None, integer)(address["pullback_pool_set"])
         self.reserve = ctypes.CFUNCTYPE(integer)(address["pullback_pool_reserve"])
@@ -188,7 +188,8 @@ def start_workers() -> None:
     native = _get_native()
     lacking = native.reserve()
     for started in range(lacking):
-        thread = threading.Thread(target=native.worker, name="pullback-worker", daemon=True)
+        number = max(get_num_threads() - lacking, 1) + started  # the workers that live are probably those before
+        thread = threading.Thread(target=native.worker, args=(number,), name="pullback-worker", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # no more threads to be had (or the interpreter is going down): do with those there are

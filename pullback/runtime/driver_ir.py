@@ -6,6 +6,10 @@ the number of chunks, then stores that number in ``@ticket``. Everybody, the own
 which each thread lowers by the chunks that it finished, has reached zero. So fields are read after the claim, a worker
 that wakes late finds no ticket and touches nothing, and the owner never waits for a worker that claimed nothing.
 
+Which chunk a claim gets. The chunks are cut into as many ranges as there are threads; a thread takes from the range
+that is its home, wave after wave the same part of the data, which is still in its cache, and then from the others.
+Every claim is for some chunk, so one of the ranges has it.
+
 How workers sleep. A worker that found no ticket for a while counts itself in ``@sleepers`` under the mutex, looks once
 more at ``@ticket`` and waits on the condition. The owner stores ``@ticket`` and then reads ``@sleepers``. Both pairs
 are sequentially consistent, so one of the two sees the other; and the mutex makes the wake-up wait for the sleep.
@@ -27,6 +31,7 @@ FUNCTIONS = (
 )  # fmt: skip
 
 _SPIN_NANOSECONDS = 50_000
+_RANGES = 64  # more threads than that share ranges
 
 _TEXT = """
 @owner    = internal global i64 0, align 128
@@ -36,6 +41,8 @@ _TEXT = """
 @job_launches = internal global ptr null
 @job_chunks   = internal global i64 0
 @job_scratch  = internal global i64 0
+@job_ranges   = internal global i64 1
+@ranges   = internal global [$RANGES x [16 x i64]] zeroinitializer, align 128 ; the next chunk of each
 @sleepers = internal global i64 0, align 128
 @wanted   = internal global i64 0
 @live     = internal global i64 0
@@ -104,8 +111,15 @@ done:
   ret void
 }
 
+; The first chunk of range %r.
+define internal i64 @range_start(i64 %r, i64 %chunks, i64 %ranges) {
+  %product = mul i64 %r, %chunks
+  %start = udiv i64 %product, %ranges
+  ret i64 %start
+}
+
 ; Claim and run chunks until none is left. %state: {scratch address, its bytes} of this thread.
-define internal void @participate(ptr %state) {
+define internal void @participate(ptr %state, i64 %home) {
 entry:
   %t0 = atomicrmw sub ptr @ticket, i64 1 acq_rel
   %some = icmp sgt i64 %t0, 0
@@ -115,6 +129,8 @@ pinned:
   %launches = load ptr, ptr @job_launches
   %chunks = load i64, ptr @job_chunks
   %need = load i64, ptr @job_scratch
+  %ranges = load i64, ptr @job_ranges
+  %range0 = urem i64 %home, %ranges
   %size.p = getelementptr i64, ptr %state, i64 1
   %size = load i64, ptr %size.p
   %short = icmp slt i64 %size, %need
@@ -126,13 +142,30 @@ ready:
   %scratch = load ptr, ptr %state
   br label %claimed
 claimed:
-  %t = phi i64 [ %t0, %ready ], [ %t1, %here ]
   %done = phi i64 [ 0, %ready ], [ %done1, %here ]
   %from = phi ptr [ %launches, %ready ], [ %launch, %here ]
-  %index = sub i64 %chunks, %t
+  %range1 = phi i64 [ %range0, %ready ], [ %range, %here ]
+  br label %probe
+probe:
+  %range = phi i64 [ %range1, %claimed ], [ %following.range, %exhausted ]
+  %next.range = add i64 %range, 1
+  %limit = call i64 @range_start(i64 %next.range, i64 %chunks, i64 %ranges)
+  %counter = getelementptr [16 x i64], ptr @ranges, i64 %range
+  %index = atomicrmw add ptr %counter, i64 1 monotonic
+  %found = icmp slt i64 %index, %limit
+  br i1 %found, label %locate, label %exhausted
+exhausted:
+  %last.range = icmp eq i64 %next.range, %ranges
+  %following.range = select i1 %last.range, i64 0, i64 %next.range
+  br label %probe
+locate:
+  %first.p = getelementptr i64, ptr %from, i64 4
+  %first = load i64, ptr %first.p
+  %behind = icmp slt i64 %index, %first
+  %begin = select i1 %behind, ptr %launches, ptr %from
   br label %find
 find:
-  %launch = phi ptr [ %from, %claimed ], [ %following, %skip ]
+  %launch = phi ptr [ %begin, %locate ], [ %following, %skip ]
   %end.p = getelementptr i64, ptr %launch, i64 5
   %end = load i64, ptr %end.p
   %inside = icmp slt i64 %index, %end
@@ -153,8 +186,34 @@ none:
   ret void
 }
 
+; Describe a wave and open it for claims. The ranges: one a thread, none empty.
+define internal void @publish(ptr %launches, i64 %chunks) {
+entry:
+  store ptr %launches, ptr @job_launches
+  store i64 %chunks, ptr @job_chunks
+  %wanted = load atomic i64, ptr @wanted monotonic, align 8
+  %threads = add i64 %wanted, 1
+  %few = call i64 @llvm.smin.i64(i64 %threads, i64 $RANGES)
+  %ranges = call i64 @llvm.smin.i64(i64 %few, i64 %chunks)
+  store i64 %ranges, ptr @job_ranges
+  br label %range
+range:
+  %r = phi i64 [ 0, %entry ], [ %r1, %range ]
+  %start = call i64 @range_start(i64 %r, i64 %chunks, i64 %ranges)
+  %counter = getelementptr [16 x i64], ptr @ranges, i64 %r
+  store atomic i64 %start, ptr %counter monotonic, align 8
+  %r1 = add i64 %r, 1
+  %more = icmp slt i64 %r1, %ranges
+  br i1 %more, label %range, label %open
+open:
+  store atomic i64 %chunks, ptr @pending monotonic, align 8
+  store atomic i64 %chunks, ptr @ticket seq_cst, align 8
+  ret void
+}
+
 ; A worker's life: spin for work, sleep when none comes, return when there are more workers than wanted.
-define void @pullback_worker() {
+; %home: its number, from 1.
+define void @pullback_worker(i64 %home) {
 entry:
   %state = alloca [2 x i64], align 16
   %timespec = alloca [2 x i64], align 16
@@ -180,7 +239,7 @@ timing:
   %enough = icmp sgt i64 %spent, $SPIN
   br i1 %enough, label %sleep, label %spin
 work:
-  call void @participate(ptr %state)
+  call void @participate(ptr %state, i64 %home)
   %live0 = load atomic i64, ptr @live monotonic, align 8
   %wanted0 = load atomic i64, ptr @wanted monotonic, align 8
   %surplus0 = icmp sgt i64 %live0, %wanted0
@@ -324,10 +383,7 @@ do:
   br i1 %used, label %publish, label %serial
 
 publish:
-  store ptr %launches, ptr @job_launches
-  store i64 %chunks, ptr @job_chunks
-  store atomic i64 %chunks, ptr @pending monotonic, align 8
-  store atomic i64 %chunks, ptr @ticket seq_cst, align 8
+  call void @publish(ptr %launches, i64 %chunks)
   %sleepers = load atomic i64, ptr @sleepers seq_cst, align 8
   %asleep = icmp ne i64 %sleepers, 0
   br i1 %asleep, label %waking, label %join
@@ -335,7 +391,7 @@ waking:
   call void @wake(i64 %chunks)
   br label %join
 join:
-  call void @participate(ptr %state)
+  call void @participate(ptr %state, i64 0)
   call void @await()
   br label %wave.done
 
@@ -437,6 +493,7 @@ def driver_ir() -> str:
         "$HEADER_WORDS": str(HEADER_WORDS),
         "$WAVE_WORDS": str(WAVE_WORDS),
         "$LAUNCH_WORDS": str(LAUNCH_WORDS),
+        "$RANGES": str(_RANGES),
     }
     text = _TEXT
     for name, value in values.items():
