@@ -1,8 +1,8 @@
-"""Contractions as matrix products: which strides a batch of ``C = A B`` reads, and when an operand must be copied first.
+"""Contractions as matrix products: the strides that a batch of ``C = A B`` reads, and the copies it needs first.
 
 ``dot_general`` contracts any axes; a matrix product wants one batch, one row and one column stride. Views (transposes
-above all) are looked through, so ``x.T @ y`` costs no copy. This file is the seam for a contraction engine of our own: it
-knows nothing about BLAS.
+above all) are looked through, so ``x.T @ y`` costs no copy. This file is the seam for a contraction engine of our own:
+it knows nothing about BLAS.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ MAX_MEMBERS = 160  # values in one kernel: keeps compile time linear in the grap
 CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is recomputed in its consumer
 MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few threads
 FEW_ROWS = 8
+MAX_STAGED_ROW = 1 << 20  # beyond this the scratch memory of a row is not worth having
 
 
 class _ConflictError(Exception):
@@ -296,7 +297,7 @@ class Fuser:
             return value
         if plan is None:
             return value
-        self._commit(group, value, level, domain, reduced, plan)
+        self._commit(group, domain, reduced, plan)
         return None
 
     def _plan_join(
@@ -388,7 +389,7 @@ class Fuser:
                 row *= extent
             else:
                 rows *= extent
-        return row <= MAX_SERIAL_ROW or rows >= FEW_ROWS
+        return row <= MAX_SERIAL_ROW or (rows >= FEW_ROWS and row <= MAX_STAGED_ROW)
 
     def _depth(self, member: Value, depths: dict[int, int]) -> int:
         depth = 0
@@ -399,8 +400,6 @@ class Fuser:
     def _commit(
         self,
         group: Group,
-        value: Value,
-        level: str,
         domain: tuple[int, ...],
         reduced: tuple[bool, ...],
         plan: tuple[list[tuple[Value, str]], int, dict[int, Value]],
@@ -498,7 +497,7 @@ class Fuser:
         group.target = value
 
     def _piece(self, target: Value, source: Value, index: Linear, shape: tuple[int, ...], after: int) -> Group:
-        """A group that writes ``source`` into ``target``; ``index``: an offset and a stride for each axis of ``shape``."""
+        """A group that writes ``source`` into ``target``; ``index`` is an offset, and a stride for each axis."""
         copy = Value(len(self.builder.values), "copy", "copy", None, (source,), (), shape, source.dtype, source.node)
         self.builder.values.append(copy)
         group = self._found(copy)
@@ -527,7 +526,7 @@ class Fuser:
 
     def _place_pad(self, value: Value) -> None:
         operand, filler = value.inputs
-        low, high, interior = value.attrs
+        low, _, interior = value.attrs
         strides = row_major(value.shape)
         first = self._piece(value, filler_view(self.builder, filler, value.shape), (0, strides), value.shape, 0)
         after = 1 << first.number

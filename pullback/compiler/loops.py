@@ -74,8 +74,8 @@ class Scatter:
 
 @dataclass
 class Kernel:
-    """See the module's text. ``chunks``: (number, length, extent) by which the outermost row loop is cut; the chunk is then
-    loop 0."""
+    """See the module's text. ``chunks``: (number, length, extent) by which the outermost row loop is cut; the chunk is
+    then loop 0."""
 
     mode: str
     domain: tuple[int, ...]
@@ -121,12 +121,14 @@ class Kernel:
         """For each loop how it moves the access: "0" not at all, "1" by one element, "s" by a run-time stride."""
         last = len(self.domain) - 1
         return "".join(
-            "0" if stride == 0 else "1" if stride == 1 and dim == last else "s" for dim, stride in enumerate(access.strides)
+            "0" if stride == 0 else "1" if stride == 1 and dim == last else "s"
+            for dim, stride in enumerate(access.strides)
         )
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What the machine code depends on."""
+        scatter = self.scatter
         return (
             self.mode,
             self.reduced,
@@ -135,9 +137,10 @@ class Kernel:
             tuple(tuple("01"[c == 1] if c in (0, 1) else "s" for c in coefficients) for _, coefficients in self.iotas),
             tuple((f.instruction, f.argument, f.dtype, f.stage) for f in self.folds),
             tuple(
-                (tuple(s.folds), tuple(s.stores), tuple(s.spills), tuple(sorted(s.reloads.items()))) for s in self.stages
+                (tuple(s.folds), tuple(s.stores), tuple(s.spills), tuple(sorted(s.reloads.items())))
+                for s in self.stages
             ),
             tuple(self.row_stores),
-            None if self.scatter is None else (self.scatter.access, self.scatter.value, self.scatter.terms, self.scatter.mode),
+            None if scatter is None else (scatter.access, scatter.value, scatter.terms, scatter.mode),
             self.chunks is not None,
         )

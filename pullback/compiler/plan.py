@@ -1,7 +1,7 @@
 """From groups to launches: order, memory, parameters.
 
-Steps that do not depend on each other share a *wave* and run at the same time. Temporaries live in one arena: two of them
-share memory when no wave needs both.
+Steps that do not depend on each other share a *wave* and run at the same time. Temporaries live in one arena: two of
+them share memory when no wave needs both.
 """
 
 from __future__ import annotations

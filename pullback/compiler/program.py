@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import CompileError
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site
 from ..runtime import driver
 from ..runtime.buffers import Buffer, allocate
 from .cache import kernel_addresses
 from .fuse import fuse
-from .llvm.kernel import ParameterLayout, column_block
+from .llvm.layout import ParameterLayout, column_block
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
@@ -56,8 +57,8 @@ class Program:
     """
 
     __slots__ = (
-        "_arena_bytes", "_fixed", "_free", "_host_steps", "_input_count", "_numbers", "_output_bytes", "_outputs", "_plan",
-        "_run", "_segments", "_sites", "_slot_count", "donations", "kernels",
+        "_arena_bytes", "_fixed", "_free", "_host_steps", "_input_count", "_numbers", "_output_bytes", "_outputs",
+        "_plan", "_run", "_segments", "_sites", "_slot_count", "donations", "kernels",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, dtypes: list[Any], fixed: list[Any], target: Target, input_count: int) -> None:
@@ -166,7 +167,8 @@ class Program:
         from ..runtime.blas import Operand, gemm_launch
 
         plan = step.contraction
-        assert plan is not None
+        if plan is None:
+            raise CompileError(f"step {step.number} is no product")
         operands = []
         for operand in (plan.left, plan.right):
             slot, start = self.slot_of(operand.base)
@@ -175,7 +177,8 @@ class Program:
         (value,) = step.writes
         slot, start = self.slot_of(value)
         result = Operand(slot, start, plan.n, 1, plan.m * plan.n)
-        return gemm_launch(value.dtype.name, plan.m, plan.n, plan.k, *operands, result, plan.batch)
+        left, right = operands
+        return gemm_launch(value.dtype.name, plan.m, plan.n, plan.k, left, right, result, plan.batch)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -265,7 +268,8 @@ class Program:
                 (source,) = step.reads
                 (target,) = step.writes
                 node = target.node
-                assert node is not None
+                if node is None:
+                    raise CompileError(f"{target} has no node to run")
                 shape = target.inputs[0].shape
                 result = node.op.reference(node, self._view(array, source, shape))
                 self._view(array, target, target.shape)[...] = result

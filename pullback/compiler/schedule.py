@@ -118,7 +118,8 @@ class KernelBuilder:
                 continue
             large += 1
             group = self.fuser.group_of.get(base.id)
-            available = base.kind == "input" or base.id in self.demanded or (group is not None and group.kind != "fused")
+            available = base.kind == "input" or base.id in self.demanded
+            available = available or (group is not None and group.kind != "fused")
             if not available and not (
                 base.kind == "elementwise" and group is not None and self._recompute_instead(base, group)
             ):
@@ -259,7 +260,9 @@ class KernelBuilder:
         access = self.access(value, (0, tuple(total)))
         return self._finish([], [], Scatter(access, update, tuple(terms), mode))
 
-    def _finish(self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None) -> Kernel:
+    def _finish(
+        self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None
+    ) -> Kernel:
         prune = _Pruner(self, stores, row_stores, scatter)
         domain, reduced, chunks = self.domain, self.reduced, self.group.chunks
         accesses = prune.accesses
@@ -300,7 +303,11 @@ class _Pruner:
     """Renumbers what the roots use, in order of first use: equal kernels then have equal keys."""
 
     def __init__(
-        self, b: KernelBuilder, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None
+        self,
+        b: KernelBuilder,
+        stores: list[tuple[int, int]],
+        row_stores: list[tuple[int, int]],
+        scatter: Scatter | None,
     ) -> None:
         self.b = b
         self.expressions: list[Expression] = []
@@ -467,21 +474,21 @@ def plan_stages(kernel: Kernel, stores: list[tuple[int, int]], costs: list[float
     outer = outer_expressions(kernel)
     rows: dict[int, int] = {}
     for depth, stage in enumerate(stages):
-        stack = [kernel.folds[n].argument for n in stage.folds] + [expression for _, expression in stage.stores]
+        stack = [kernel.folds[n].argument for n in stage.folds] + [stored for _, stored in stage.stores]
         seen: set[int] = set()
         while stack:
             number = stack.pop()
             if number in seen or outer[number]:
                 continue
             seen.add(number)
-            expression = kernel.expressions[number]
-            if depths[number] < depth and costs[number] >= SPILL_COST and expression[0] != "load":
+            here = kernel.expressions[number]
+            if depths[number] < depth and costs[number] >= SPILL_COST and here[0] != "load":
                 if number not in rows:
                     rows[number] = len(rows)
                     stages[depths[number]].spills.append((number, rows[number]))
                 stage.reloads[number] = rows[number]
                 continue
-            stack.extend(expression_arguments(expression))
+            stack.extend(expression_arguments(here))
     kernel.spill_dtypes = tuple(expression_dtype(kernel.expressions[number]) for number in rows)
 
 

@@ -234,7 +234,9 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
         operands = tuple([b.make(cast, (v,), (wide,), v.shape, wide, node) for v in inputs])
         product = b.make(op, operands, attrs, shape, wide, node)
         return b.make(cast, (product,), (dtype,), shape, dtype, node)
-    free = [[a for a in range(len(v.shape)) if a not in (*c, *d)] for v, c, d in zip(inputs, contract, batch, strict=True)]
+    free = [
+        [a for a in range(len(v.shape)) if a not in (*c, *d)] for v, c, d in zip(inputs, contract, batch, strict=True)
+    ]
     # batch, free axes of x, contracted axes, free axes of y
     lead, middle = len(batch[0]), len(contract[0])
     left = _arrange(b, x, (*batch[0], *free[0], *contract[0]), trailing=len(free[1]))
@@ -245,7 +247,8 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
     axes = tuple(range(start, start + middle))
     if not axes:
         return reshape(b, product, shape)
-    return b.make(_ops()("reduce_any" if dtype.kind == "b" else "reduce_sum"), (product,), (axes, False), shape, dtype, node)
+    fold = _ops()("reduce_any" if dtype.kind == "b" else "reduce_sum")
+    return b.make(fold, (product,), (axes, False), shape, dtype, node)
 
 
 def _arrange(
@@ -282,7 +285,10 @@ RULES: dict[str, Rule] = {
     "slice": _slice,
     "dot_general": _contract,
     **dict.fromkeys(
-        ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax", "argmin"), _reduce
+        (
+            "reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax", "argmin",
+        ),
+        _reduce,
     ),
 }
 

@@ -1,13 +1,14 @@
 """Index algebra: where a view's element lies in the contiguous buffer underneath.
 
-A kernel walks a *domain*: a tuple of extents, one loop each. While it does, the position read in a row-major buffer is a
-linear form of the loop variables, ``offset + sum(coefficient[d] * variable[d])``. Views are followed down to the value
-that they look at by rewriting that form: a reshape leaves it as it is, the others need it split into one form an
+A kernel walks a *domain*: a tuple of extents, one loop each. While it does, the position read in a row-major buffer
+is a linear form of the loop variables, ``offset + sum(coefficient[d] * variable[d])``. Views are followed down to the
+value that they look at by rewriting that form: a reshape leaves it as it is, the others need it split into one form an
 axis, which works whenever the domain is fine enough.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def split(index: Linear, shape: tuple[int, ...], domain: tuple[int, ...]) -> lis
 
     None where a loop variable's steps carry from one axis into the next.
     """
+    if 0 in shape:
+        return [(0, (0,) * len(domain))] * len(shape)
     offset, coefficients = index
     strides = row_major(shape)
     offsets = [0] * len(shape)
@@ -130,7 +133,9 @@ def through_view(view: Value, index: Linear, domain: tuple[int, ...]) -> Linear:
     elif name == "flip":
         flipped = view.attrs[0]
         axes = [
-            (view.shape[axis] - 1 - offset, tuple(-c for c in coefficients)) if axis in flipped else (offset, coefficients)
+            (view.shape[axis] - 1 - offset, tuple(-c for c in coefficients))
+            if axis in flipped
+            else (offset, coefficients)
             for axis, (offset, coefficients) in enumerate(axes)
         ]
     else:
@@ -156,9 +161,11 @@ def refine(
         cuts.add(other)
     if other != size:
         return None
+    if size == 0:
+        return domain, reduced
     steps = sorted(cuts)
     extents: list[int] = []
-    for small, large in zip(steps, steps[1:], strict=False):
+    for small, large in pairwise(steps):
         if large % small:
             return None
         extents.append(large // small)

@@ -13,8 +13,6 @@ from .state import PACKAGE_DIRECTORY, Site, state
 from .tracking import Scope, open_scope
 
 if TYPE_CHECKING:
-    import sys  # noqa: F401
-
     from ..dtypes import DType
     from ..ops.record import Op
     from ..runtime.buffers import Buffer
@@ -38,6 +36,9 @@ class Node:
         "__weakref__", "attrs", "buffer", "constant", "dtype", "handles", "inputs", "op", "rg", "scope", "shape", "site",
         "trace", "weak",
     )
+
+    rg: bool
+    scope: Scope | None
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ def _cut(order: list[Node], requested: Sequence[Node]) -> list[tuple[list[Node],
         part = order[start:stop]
         kept = []
         for node in part:
-            if node.buffer is not None or not node.inputs and node.op.name in ("constant", "parameter"):
+            if node.buffer is not None or (not node.inputs and node.op.name in ("constant", "parameter")):
                 if id(node) not in wanted:
                     continue
             if (

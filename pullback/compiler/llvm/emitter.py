@@ -1,0 +1,341 @@
+"""What every kernel's code is made of: the function around it, loops, addresses and expressions.
+
+Loop counters and accumulators are stack slots that LLVM promotes to registers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..loops import Kernel
+from ..schedule import expression_arguments, outer_expressions
+from .builder import VectorBuilder
+from .layout import ParameterLayout, main_width, unroll
+from .scalar import emit as emit_instruction
+from .target import Target
+from .values import REGISTER, STORAGE_SIZE, Value
+
+RECORD_BAD_INDEX = """
+define internal void @record_bad_index(ptr %slots, i64 %site, i64 %index, i64 %size) noinline cold {
+  %record = load ptr, ptr %slots
+  %r = cmpxchg ptr %record, i64 0, i64 1 acq_rel monotonic
+  %won = extractvalue { i64, i1 } %r, 1
+  br i1 %won, label %write, label %done
+write:
+  %p1 = getelementptr i64, ptr %record, i64 1
+  store i64 %site, ptr %p1
+  %p2 = getelementptr i64, ptr %record, i64 2
+  store i64 %index, ptr %p2
+  %p3 = getelementptr i64, ptr %record, i64 3
+  store i64 %size, ptr %p3
+  br label %done
+done:
+  ret void
+}
+"""
+
+
+@dataclass
+class Point:
+    """Where in the loops expressions are evaluated.
+
+    pointers: for each access, its address with every loop applied but the vectorised one.
+    position: the vectorised loop's variable in lane 0, or None where every lane is at the same point.
+    indices: variables of the other loops.
+    """
+
+    pointers: list[str]
+    position: str | None
+    indices: dict[int, str]
+    mask: Value | None
+
+
+class _Builder(VectorBuilder):
+    """A vector builder that knows how to report a bad index from inside a kernel."""
+
+    mask: Value | None = None
+    site: str = "0"
+    labels: Callable[[str], str]
+
+    def on_bad_index(self, bad: Value, index: Value, size: str | int) -> None:
+        if self.mask is not None:
+            bad = self.binary("and", bad, self.mask)
+        self.declares["record_bad_index"] = RECORD_BAD_INDEX
+        lanes = self.emit(f"bitcast {self.typed(bad)} to i{self.width}")
+        some = self.emit(f"icmp ne i{self.width} {lanes}, 0")
+        report, go_on = self.labels("bad"), self.labels("good")
+        self.lines.append(f"  br i1 {some}, label %{report}, label %{go_on}")
+        self.lines.append(f"{report}:")
+        count = f"llvm.cttz.i{self.width}"
+        self.declares[count] = f"declare i{self.width} @{count}(i{self.width}, i1)"
+        lane = self.emit(f"call i{self.width} @{count}(i{self.width} {lanes}, i1 true)")
+        which = self.emit(f"extractelement {self.typed(index)}, i{self.width} {lane}")
+        self.lines.append(f"  call void @record_bad_index(ptr %slots, i64 {self.site}, i64 {which}, i64 {size})")
+        self.lines.append(f"  br label %{go_on}")
+        self.lines.append(f"{go_on}:")
+
+
+class KernelEmitter:
+    """Writes one kernel."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.width = main_width(kernel, target)
+        self.unroll = 1 if kernel.scatter is not None else unroll(kernel)
+        self.b = _Builder(self.width, target)
+        self.b.labels = self.label
+        self.layout = ParameterLayout.of(kernel)
+        self.outer = outer_expressions(kernel)
+        self._labels = itertools.count()
+        self._allocas: list[str] = []
+        self._entry: list[str] = []
+        self._parameters: dict[int, str] = {}
+
+    # -- text ---------------------------------------------------------------------------------------------------------
+
+    def label(self, name: str) -> str:
+        return f"{name}{next(self._labels)}"
+
+    def line(self, text: str) -> None:
+        self.b.lines.append(text)
+
+    def mark(self, label: str) -> None:
+        self.b.lines.append(f"{label}:")
+
+    def emit(self, text: str) -> str:
+        return self.b.emit(text)
+
+    def alloca(self, kind: str) -> str:
+        name = f"%a{len(self._allocas)}"
+        self._allocas.append(f"  {name} = alloca {kind}")
+        return name
+
+    def parameter(self, position: int) -> str:
+        """The launch's parameter, loaded once at the function's entry."""
+        found = self._parameters.get(position)
+        if found is None:
+            found = f"%p{position}"
+            self._entry.append(f"  %pp{position} = getelementptr i64, ptr %params, i64 {position}")
+            self._entry.append(f"  {found} = load i64, ptr %pp{position}")
+            self._parameters[position] = found
+        return found
+
+    def finish(self, name: str) -> str:
+        """The function around the lines written so far."""
+        self.line("  ret void")
+        pointers = "ptr noalias %slots, ptr noalias %params, i64 %lo, i64 %hi, ptr noalias %scratch"
+        head = [f"define void @{name}({pointers}) {{", "entry:"]
+        return "\n".join([*head, *self._allocas, *self._entry, "  br label %start", "start:", *self.b.lines, "}\n"])
+
+    @property
+    def declares(self) -> dict[str, str]:
+        return self.b.declares
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+
+    def loop(self, start: str, stop: str, step: int | str, body: Callable[[str], None]) -> None:
+        """``for i in range(start, stop, step): body(i)``."""
+        counter = self.alloca("i64")
+        head, inside, done = self.label("head"), self.label("body"), self.label("done")
+        self.line(f"  store i64 {start}, ptr {counter}")
+        self.line(f"  br label %{head}")
+        self.mark(head)
+        i = self.emit(f"load i64, ptr {counter}")
+        more = self.emit(f"icmp slt i64 {i}, {stop}")
+        self.line(f"  br i1 {more}, label %{inside}, label %{done}")
+        self.mark(inside)
+        body(i)
+        following = self.emit(f"add i64 {i}, {step}")
+        self.line(f"  store i64 {following}, ptr {counter}")
+        self.line(f"  br label %{head}")
+        self.mark(done)
+
+    def vector_loop(self, start: str, stop: str, body: Callable[[list[str], list[Value | None]], None]) -> None:
+        """Call ``body(positions, masks)`` so that it covers ``start`` to ``stop``."""
+        step = self.width * self.unroll
+        length = self.emit(f"sub i64 {stop}, {start}")
+        whole = self.emit(f"and i64 {length}, {-step}")
+        middle = self.emit(f"add i64 {start}, {whole}")
+
+        def main(i: str) -> None:
+            positions = [i] + [self.emit(f"add i64 {i}, {u * self.width}") for u in range(1, self.unroll)]
+            body(positions, [None] * self.unroll)
+
+        def tail(i: str) -> None:
+            remaining = self.emit(f"sub i64 {stop}, {i}")
+            body([i], [self.lanes_below(remaining)])
+
+        self.loop(start, middle, step, main)
+        self.loop(middle, stop, self.width, tail)
+
+    def lanes_below(self, remaining: str) -> Value:
+        """The mask of the first ``remaining`` lanes."""
+        return self.b.mask_below(remaining)
+
+    def tasks(self, body: Callable[[str], None]) -> None:
+        self.loop("%lo", "%hi", 1, body)
+
+    def split_task(self, task: str, loops: list[int]) -> dict[int, str]:
+        """The variables of ``loops``, outermost first, in task number ``task``."""
+        indices: dict[int, str] = {}
+        rest = task
+        for dim in reversed(loops[1:]):
+            extent = self.parameter(self.layout.extents[dim])
+            indices[dim] = self.emit(f"urem i64 {rest}, {extent}")
+            rest = self.emit(f"udiv i64 {rest}, {extent}")
+        if loops:
+            indices[loops[0]] = rest
+        return indices
+
+    def bases(self) -> list[str]:
+        """The address of each access at the start of all loops; loaded at the entry."""
+        pointers = []
+        for number, (slot, offset, _) in enumerate(self.layout.accesses):
+            where, moved = self.parameter(slot), self.parameter(offset)
+            self._entry += [
+                f"  %sl{number} = getelementptr i64, ptr %slots, i64 {where}",
+                f"  %ba{number} = load ptr, ptr %sl{number}",
+                f"  %b{number} = getelementptr i8, ptr %ba{number}, i64 {moved}",
+            ]
+            pointers.append(f"%b{number}")
+        return pointers
+
+    def advance(self, pointers: list[str], indices: dict[int, str]) -> list[str]:
+        """The addresses after the loops in ``indices``."""
+        moved = []
+        for number, pointer in enumerate(pointers):
+            strides = self.layout.accesses[number][2]
+            access = self.kernel.accesses[number]
+            for dim, index in indices.items():
+                if dim in strides:
+                    step = self.emit(f"mul i64 {index}, {self.parameter(strides[dim])}")
+                elif access.strides[dim] == 1 and dim == self.kernel.vector_loop:
+                    step = self.emit(f"mul i64 {index}, {STORAGE_SIZE[access.value.dtype.name]}")
+                else:
+                    continue
+                pointer = self.emit(f"getelementptr i8, ptr {pointer}, i64 {step}")
+            moved.append(pointer)
+        return moved
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+
+    def needed(self, roots: list[int], known: set[int]) -> list[int]:
+        """Expressions to evaluate for ``roots``, arguments first; those in ``known`` are there already."""
+        found: set[int] = set()
+        stack = [root for root in roots if root not in known]
+        while stack:
+            number = stack.pop()
+            if number in found:
+                continue
+            found.add(number)
+            stack.extend(a for a in expression_arguments(self.kernel.expressions[number]) if a not in known)
+        return sorted(found)
+
+    def evaluate_outer(self, roots: list[int], point: Point, env: dict[int, Value]) -> None:
+        """Those parts of ``roots`` that have one value for the whole inner loop, ahead of it."""
+        for number in self.needed(roots, set(env)):
+            if self.outer[number] and self.kernel.expressions[number][0] != "fold":
+                env[number] = self.evaluate(number, point, env)
+
+    def evaluate_all(self, roots: list[int], point: Point, env: dict[int, Value]) -> None:
+        for number in self.needed(roots, set(env)):
+            env[number] = self.evaluate(number, point, env)
+
+    def address(self, access: int, point: Point) -> tuple[str, str | int]:
+        """The address in lane 0, and the distance between lanes in bytes."""
+        dtype = self.kernel.accesses[access].value.dtype.name
+        stride = self.kernel.accesses[access].strides[-1] if self.kernel.domain else 0
+        pointer = point.pointers[access]
+        if point.position is None or stride == 0:
+            return pointer, 0
+        size = STORAGE_SIZE[dtype]
+        if stride == 1:
+            moved = self.emit(f"mul i64 {point.position}, {size}")
+            return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), size
+        step = self.parameter(self.layout.accesses[access][2][self.kernel.vector_loop])
+        moved = self.emit(f"mul i64 {point.position}, {step}")
+        return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), step
+
+    def evaluate(self, number: int, point: Point, env: dict[int, Value]) -> Value:
+        expression = self.kernel.expressions[number]
+        kind = expression[0]
+        b = self.b
+        if kind == "op":
+            _, instruction, dtype, operand_dtypes, arguments, attrs = expression
+            return emit_instruction(b, instruction, dtype, operand_dtypes, [env[a] for a in arguments], attrs)
+        if kind == "load":
+            pointer, step = self.address(expression[1], point)
+            if step == 0:
+                return b.load_scalar(expression[2], pointer)
+            return b.load_strided(expression[2], pointer, step, point.mask)
+        if kind == "literal":
+            return b.const(_parse_literal(expression[1]), REGISTER[expression[2]])
+        if kind == "iota":
+            return self._iota(expression[1], expression[2], point)
+        if kind == "check":
+            size, site = self.layout.checks[expression[2]]
+            b.mask = point.mask
+            b.site = self.parameter(site)
+            return emit_instruction(
+                b, "check_index", "int64", ("int64",), [env[expression[1]]], (self.parameter(size), "")
+            )
+        if kind == "lookup":
+            pointer, step = self.address(expression[1], point)
+            offsets = self._offsets(expression[3], env)
+            if step != 0:
+                lanes = b.mul(b.iota(), b.splat(str(step), "i64"))
+                offsets = lanes if offsets is None else b.add(offsets, lanes)
+            return b.gather(expression[2], pointer, offsets or b.const(0, "i64"), point.mask)
+        raise KeyError(kind)
+
+    def _offsets(self, terms: tuple[tuple[int, int], ...], env: dict[int, Value]) -> Value | None:
+        """The sum of index * stride, in bytes."""
+        b = self.b
+        total: Value | None = None
+        for argument, term in terms:
+            product = b.mul(env[argument], b.splat(self.parameter(self.layout.terms[term]), "i64"))
+            total = product if total is None else b.add(total, product)
+        return total
+
+    def _iota(self, number: int, dtype: str, point: Point) -> Value:
+        b = self.b
+        offset, strides = self.layout.iotas[number]
+        coefficients = self.kernel.iotas[number][1]
+        total = self.parameter(offset)
+        lanes: Value | None = None
+        for dim, coefficient in enumerate(coefficients):
+            if coefficient == 0:
+                continue
+            vectorised = dim == self.kernel.vector_loop and point.position is not None
+            index = point.position if vectorised else point.indices.get(dim)
+            if index is None:
+                continue
+            step = self.parameter(strides[dim]) if dim in strides else "1"
+            product = index if step == "1" else self.emit(f"mul i64 {index}, {step}")
+            total = self.emit(f"add i64 {total}, {product}")
+            if vectorised:
+                lanes = b.iota() if step == "1" else b.mul(b.iota(), b.splat(step, "i64"))
+        value = b.splat(total, "i64")
+        if lanes is not None:
+            value = b.add(value, lanes)
+        return b.convert(value, "int64", dtype)
+
+    def store(self, access: int, value: Value, point: Point) -> None:
+        dtype = self.kernel.accesses[access].value.dtype.name
+        pointer, step = self.address(access, point)
+        if step == 0:
+            self.b.store_scalar(dtype, pointer, value)
+        else:
+            self.b.store_strided(dtype, pointer, step, value, point.mask)
+
+
+def _parse_literal(text: str) -> float | int | bool:
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
