@@ -147,11 +147,10 @@ _threads: int | None = None  # None: not asked for yet
 def _get_native() -> _Native:
     global _native
     if _native is None:
-        threads = get_num_threads()
         with _lock:
             if _native is None:
                 native = _Native()
-                native.set(threads - 1)
+                native.set(get_num_threads() - 1)
                 _native = native
     return _native
 
@@ -220,9 +219,10 @@ def set_num_threads(n: int) -> None:
     count = operator.index(n)
     if count < 1:
         raise ValueError(f"set_num_threads: the number of threads must be at least 1, got {n}")
-    _threads = count
-    if _native is not None:
-        _native.set(count - 1)
+    with _lock:
+        _threads = count
+        if _native is not None:
+            _native.set(count - 1)
 
 
 def default_num_threads() -> int:
