@@ -105,42 +105,45 @@ Work = tuple[Any, list[Any], list[Node]]
 
 def _capture(part: list[Node], kept: list[Node]) -> Work:
     """The program for ``kept``, its inputs' values, and ``kept``."""
+    from ..compiler.values import STATIC_SCALARS
+    from ..ops.leaf import CONSTANT, IOTA
+
     if _backend == "reference":
         return None, [], kept
     position: dict[int, int] = {}
     key: list[Any] = []
     leaves: list[Node] = []
     values: list[Any] = []
-    for node in part:
-        number = position[id(node)] = len(position)
-        inputs = node.inputs
+
+    def add_leaf(node: Node) -> None:
+        position[id(node)] = len(position)
         if node.buffer is not None:
             key.append((node.shape, node.dtype))
             leaves.append(node)
             values.append(node.buffer)
-        elif inputs:
-            for operand in inputs:
-                if id(operand) not in position:
-                    # Evaluated by an earlier piece.
-                    position[id(operand)] = -1 - len(leaves)
-                    key.append((operand.shape, operand.dtype))
-                    leaves.append(operand)
-                    values.append(operand.buffer)
-            key.append((node.op, node.attrs, tuple([position[id(operand)] for operand in inputs])))
-        else:
-            name = node.op.name
-            if name == "constant":
-                if node.attrs[1] or node.attrs[0] in (0, 1, -1):
-                    key.append((repr(node.attrs[0]), node.dtype))
-                else:
-                    key.append(node.dtype)
-                    leaves.append(node)
-                    values.append(node.attrs[0])
-            elif name == "iota":
-                key.append((node.op, node.attrs))
+        elif node.op is CONSTANT:
+            value, static = node.attrs
+            if static or value in STATIC_SCALARS:
+                key.append((repr(value), node.dtype))
             else:
-                raise _placeholder_error(node, part)
-        del number
+                key.append(node.dtype)
+                leaves.append(node)
+                values.append(value)
+        elif node.op is IOTA:
+            key.append(node.attrs)
+        else:
+            raise _placeholder_error(node, part)
+
+    for node in part:
+        inputs = node.inputs
+        if node.buffer is not None or not inputs:
+            add_leaf(node)
+            continue
+        for operand in inputs:
+            if id(operand) not in position:  # it belongs to an earlier piece
+                add_leaf(operand)
+        key.append((node.op, node.attrs, tuple([position[id(operand)] for operand in inputs])))
+        position[id(node)] = len(position)
     key.append(tuple([position[id(node)] for node in kept]))
     key_tuple = tuple(key)
     program = _programs.get(key_tuple)
