@@ -86,6 +86,14 @@ def _strong_multiply(
     return None
 
 
+def _strong_product(
+    b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any
+) -> Value | None:
+    if _is(inputs[0], 0) or _is(inputs[1], 0):
+        return filled(b, 0, shape, dtype)
+    return _multiply(b, op, inputs, attrs, shape, dtype, node)
+
+
 def _divide(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
     return broadcast(b, inputs[0], shape) if _is(inputs[1], 1) and inputs[0].dtype is dtype else None
 
@@ -275,6 +283,7 @@ RULES: dict[str, Rule] = {
     "cast": _cast,
     "multiply": _multiply,
     "strong_multiply": _strong_multiply,
+    "strong_product": _strong_product,
     "divide": _divide,
     "subtract": _subtract,
     "negative": _negative,

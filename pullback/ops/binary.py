@@ -130,6 +130,17 @@ STRONG_MULTIPLY = binary(
     "c * p, and 0 where c is 0 whatever p is (infinite and NaN too)", 2,
 )
 
+
+def _strong_product(x: Array, y: Array) -> Any:
+    return np.where((x == 0) | (y == 0), np.zeros((), x.dtype), x * y)
+
+
+# What the derivative of a strong_multiply multiplies with: either factor may then be a mask.
+STRONG_PRODUCT = binary(
+    "strong_product", _strong_product, FLOAT, lambda z, x, y: (lambda: y, lambda: x),
+    "x * y, and 0 where either is 0 whatever the other is", 3,
+)
+
 # -- comparison, logic, bits -------------------------------------------------------------------------------------------
 
 EQUAL = binary("equal", np.equal, ANY, BOOL_RESULT, "x == y", 1, dtypes.bool_)
@@ -161,6 +172,7 @@ maximum: Binary = binary_function(MAXIMUM)
 minimum: Binary = binary_function(MINIMUM)
 copysign: Binary = binary_function(COPYSIGN)
 strong_multiply: Binary = binary_function(STRONG_MULTIPLY)
+strong_product: Binary = binary_function(STRONG_PRODUCT)
 equal: Binary = binary_function(EQUAL)
 not_equal: Binary = binary_function(NOT_EQUAL)
 less: Binary = binary_function(LESS)

@@ -13,7 +13,16 @@ from ..graph.graph import lineage
 from ..graph.node import Node, bind
 from ..graph.state import describe_site, state
 from ..graph.tracking import Scope, open_scope
-from ..ops.elementwise import add, cast, multiply, negative, strong_multiply
+from ..ops.elementwise import (
+    STRONG_MULTIPLY,
+    STRONG_PRODUCT,
+    add,
+    cast,
+    multiply,
+    negative,
+    strong_multiply,
+    strong_product,
+)
 from ..ops.leaf import constant, full, parameter, zeros_like
 from ..ops.movement import broadcast_to, uniform_value
 from ..ops.record import Jvp, Linear, NoDerivative, Partials
@@ -66,7 +75,9 @@ def gradients_of(
                 for operand, partial in zip(operands, derivative.fn(node, *operands)):
                     if partial is None or id(operand) not in needed:
                         continue
-                    contribution = _scale(cotangent_, partial() if callable(partial) else partial)
+                    # Its zeros came from masks, whichever operand they are in, and the cotangent may be infinite.
+                    both = node.op is STRONG_MULTIPLY or node.op is STRONG_PRODUCT
+                    contribution = _scale(cotangent_, partial() if callable(partial) else partial, both)
                     if contribution.shape != node.shape:
                         contribution = broadcast_to(contribution, node.shape)
                     if contribution.shape != operand.shape:
@@ -129,7 +140,9 @@ def _tangent(node: Node, operands: tuple[Node, ...], given: list[Node | None]) -
         for tangent, partial in zip(given, derivative.fn(node, *operands)):
             if tangent is None or partial is None:
                 continue
-            term = _scale(tangent, partial() if callable(partial) else partial)
+            value = partial() if callable(partial) else partial
+            # In a product, an infinite tangent may meet a mask; in reverse mode the mask comes first.
+            term = _scale(tangent, value, any(value is operand for operand in operands))
             if term.dtype is not node.dtype:
                 term = cast(term, node.dtype)
             total = term if total is None else add(total, term)
@@ -254,10 +267,10 @@ def _accumulate(collected: dict[int, Node], node: Node, contribution: Node) -> N
     collected[id(node)] = contribution if before is None else add(before, contribution)
 
 
-def _scale(factor: Node, partial: Node | Number) -> Node:
+def _scale(factor: Node, partial: Node | Number, both: bool = False) -> Node:
     """A cotangent or tangent times a partial, its zeros strong; known ones and numbers cost nothing at run time.
 
-    The shape is the two shapes' broadcast.
+    both: the zeros of the partial are strong as well. The shape is the two shapes' broadcast.
     """
     uniform = uniform_value(factor)
     if not isinstance(partial, Node):
@@ -274,7 +287,7 @@ def _scale(factor: Node, partial: Node | Number) -> Node:
             result = partial if uniform == 1 else negative(partial)
             shape = broadcast_shapes(result.shape, factor.shape)
             return result if result.shape == shape else broadcast_to(result, shape)
-    return strong_multiply(factor, partial)
+    return strong_product(factor, partial) if both else strong_multiply(factor, partial)
 
 
 def no_derivative(node: Node) -> GradientError:

@@ -12,7 +12,7 @@ from pullback.runtime.evaluate import evaluate
 from pullback.runtime.reference import reference_values
 
 UNARY = ("negative", "abs", "tanh", "sigmoid", "sin", "cos", "square", "erf", "floor", "exp")
-BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "strong_multiply")
+BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "strong_multiply", "strong_product")
 EXTENTS = (1, 1, 2, 3, 5, 8, 17)
 
 

@@ -100,7 +100,8 @@ def _cases() -> list[Case]:
     shapes = {"same": ((3, 4), (3, 4)), "outer": ((3, 1), (4,)), "scalar": ((2, 3), ()), "ranks": ((4,), (2, 3, 1))}
     for note, (left, right) in shapes.items():
         x, y = _grid(0.3, 2.9, left, 1), _grid(0.4, 3.1, right, 2)
-        for name in ("add", "subtract", "multiply", "divide", "pow", "atan2", "maximum", "minimum", "strong_multiply"):
+        for name in ("add", "subtract", "multiply", "divide", "pow", "atan2", "maximum", "minimum", "strong_multiply",
+                     "strong_product"):
             case(name, getattr(e, name), x, y, by=(0, 1), note=note)
         case("remainder", e.remainder, x, y, by=(0, 1), note=note)
         case("floor_divide", e.floor_divide, x, y, by=(0, 1), note=note)

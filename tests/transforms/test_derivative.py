@@ -301,3 +301,86 @@ def _wrong_second_order(x):
     """x**2 whose first derivative is right and whose second is 0."""
     constant = pb.stop_gradient(x)
     return constant**2 + 2 * constant * (x - constant)
+
+
+# -- strong zeros ------------------------------------------------------------------------------------------------------
+
+
+def _power(x, exponent):
+    """x ** exponent where x > 0, else 0."""
+    return np.where(x > 0, np.where(x > 0, x, 1.0) ** exponent, 0)
+
+
+SINGULAR = {
+    # name: function, points, gradient, diagonal of the Hessian
+    "where sqrt": (
+        lambda x: pb.where(x > 0, pb.sqrt(x), x), [0.0, -1.0, 4.0],
+        lambda x: np.where(x > 0, 0.5 * _power(x, -0.5), 1), lambda x: -0.25 * _power(x, -1.5),
+    ),
+    "where log": (
+        lambda x: pb.where(x > 0, pb.log(x), x * x), [0.0, -1.0, 4.0],
+        lambda x: np.where(x > 0, _power(x, -1.0), 2 * x), lambda x: np.where(x > 0, -_power(x, -2.0), 2),
+    ),
+    "where divide": (
+        lambda x: pb.where(x == 0, x * x, 1 / x), [0.0, 2.0, 4.0],
+        lambda x: -_power(x, -2.0), lambda x: np.where(x > 0, 2 * _power(x, -3.0), 2),
+    ),
+    "where power": (
+        lambda x: pb.where(x > 0, x**0.5, x**2), [0.0, -1.0, 4.0],
+        lambda x: np.where(x > 0, 0.5 * _power(x, -0.5), 2 * x), lambda x: np.where(x > 0, -0.25 * _power(x, -1.5), 2),
+    ),
+    "where acos": (
+        lambda x: pb.where(pb.abs(x) < 1, pb.acos(x), x), [1.0, -1.0, 2.0], lambda x: np.ones(3), lambda x: np.zeros(3),
+    ),
+    "where twice": (
+        lambda x: pb.where(x > 0, pb.log(pb.where(x > 1, pb.sqrt(x - 1), 1.0)), 0.0), [0.0, 1.0, 2.0],
+        lambda x: 0.5 * _power(x - 1, -1.0), lambda x: -0.5 * _power(x - 1, -2.0),
+    ),
+    "mask times sqrt": (
+        lambda x: pb.sqrt(x) * pb.asarray([0.0, 1.0, 1.0]) + x**3, [0.0, 1.0, 4.0],
+        lambda x: np.where(x > 0, 0.5 * _power(x, -0.5), 0) + 3 * x**2, lambda x: -0.25 * _power(x, -1.5) + 6 * x,
+    ),
+    "mask times log of sqrt": (
+        lambda x: (x > 0) * pb.log(pb.sqrt(x)), [1.0, 1.0, 4.0],
+        lambda x: 0.5 * _power(x, -1.0), lambda x: -0.5 * _power(x, -2.0),
+    ),
+    "mask times sqrt, squared": (
+        lambda x: (pb.asarray([0.0, 1.0, 1.0]) * pb.sqrt(x)) ** 2, [0.0, 1.0, 4.0],
+        lambda x: np.array([0.0, 1, 1]), lambda x: np.zeros(3),
+    ),
+    "a product at 0 keeps its second derivative": (
+        lambda x: x * x * (1 + x), [0.0, 1.0, -1.0], lambda x: 2 * x + 3 * x**2, lambda x: 2 + 6 * x,
+    ),
+}
+GRADIENTS = {"reverse": pb.grad, "forward": pb.jacfwd}
+HESSIANS = {
+    "forward over reverse": pb.hessian,
+    "reverse over reverse": lambda f: pb.jacrev(pb.grad(f)),
+    "forward over forward": lambda f: pb.jacfwd(pb.jacfwd(f)),
+    "reverse over forward": lambda f: pb.jacrev(pb.jacfwd(f)),
+}
+
+
+@pytest.mark.parametrize("mode", GRADIENTS)
+@pytest.mark.parametrize("name", SINGULAR)
+def test_gradients_at_singular_points(name, mode):
+    function, points, gradient, _ = SINGULAR[name]
+    points = np.array(points)
+    found = GRADIENTS[mode](lambda x: pb.sum(function(x)))(points)
+    np.testing.assert_allclose(np.asarray(found), gradient(points), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", HESSIANS)
+@pytest.mark.parametrize("name", SINGULAR)
+def test_hessians_at_singular_points(name, mode):
+    function, points, _, diagonal = SINGULAR[name]
+    points = np.array(points)
+    found = HESSIANS[mode](lambda x: pb.sum(function(x)))(points)
+    np.testing.assert_allclose(np.asarray(found), np.diag(diagonal(points)), rtol=1e-12)
+
+
+def test_third_derivative_of_a_product_at_zero():
+    third = pb.grad(pb.grad(pb.grad(lambda x: x * x * x)))
+    assert float(third(0.0)) == 6.0
+    for outer, middle, inner in ((pb.jacfwd, pb.grad, pb.jacfwd), (pb.jacfwd, pb.jacfwd, pb.grad)):
+        assert float(outer(middle(inner(lambda x: x * x * x)))(0.0)) == 6.0
