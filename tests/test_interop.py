@@ -24,7 +24,8 @@ def test_there_and_back(dtype, shape):
 
 def test_layouts():
     base = np.arange(24.0).reshape(4, 6)
-    for x in (base.T, base[::2], base[:, ::-1], base[::-1, 1:4], np.asfortranarray(base), np.broadcast_to(base[0], (3, 6))):
+    repeated = np.broadcast_to(base[0], (3, 6))
+    for x in (base.T, base[::2], base[:, ::-1], base[::-1, 1:4], np.asfortranarray(base), repeated):
         np.testing.assert_array_equal(np.asarray(pb.asarray(x)), x)
         with pytest.raises(ValueError, match="copy"):
             pb.asarray(x, copy=False)

@@ -158,7 +158,7 @@ def test_in_place_operators_keep_dtype_and_shape():
     x = pb.ones(3, dtype="float32")
     x += np.ones(3)
     assert x.dtype is pb.float32 and x.tolist() == [2, 2, 2]
-    with pytest.raises(pb.ShapeError, match="__iadd__|in place|shape"):
+    with pytest.raises(pb.ShapeError, match="shape"):
         x += pb.ones((2, 3))
     i = pb.ones(3, dtype="int32")
     i += 1
@@ -216,9 +216,12 @@ def test_methods():
     x = pb.asarray(X)
     for got, expected in (
         (x.reshape(3, 2), X.reshape(3, 2)), (x.reshape((3, -1)), X.reshape(3, 2)), (x.reshape(-1), X.ravel()),
-        (x.transpose(), X.T), (x.transpose(1, 0), X.T), (x.transpose((1, 0)), X.T), (x.T, X.T), (x.flatten(), X.ravel()),
-        (x.ravel(), X.ravel()), (x.reshape(1, 2, 3).squeeze(), X), (x.swapaxes(0, 1), X.T), (x.clip(0, 1), X.clip(0, 1)),
-        (x.clip(max=1), X.clip(max=1)), (x.round(), X.round()), (x.dot(X.T), X @ X.T), (x.take([0, 2], 1), X[:, [0, 2]]),
+        (x.transpose(), X.T), (x.transpose(1, 0), X.T), (x.transpose((1, 0)), X.T), (x.T, X.T), (x.flatten(),
+        X.ravel()),
+        (x.ravel(), X.ravel()), (x.reshape(1, 2, 3).squeeze(), X), (x.swapaxes(0, 1), X.T), (x.clip(0, 1),
+        X.clip(0, 1)),
+        (x.clip(max=1), X.clip(max=1)), (x.round(), X.round()), (x.dot(X.T), X @ X.T), (x.take([0, 2], 1),
+        X[:, [0, 2]]),
         (x.repeat(2, 0), X.repeat(2, 0)), (x.astype("int32"), X.astype("int32")), (x.argsort(), X.argsort()),
     ):  # fmt: skip
         np.testing.assert_array_equal(np.asarray(got), expected)

@@ -214,7 +214,8 @@ def test_eye_and_grids():
             same(got, expected)
     with pytest.raises(ValueError, match="indexing"):
         pb.meshgrid(a, indexing="zz")
-    same(pb.fromfunction(lambda i, j: i + 2 * j, (2, 3), dtype="float64"), np.fromfunction(lambda i, j: i + 2 * j, (2, 3)))
+    expected = np.fromfunction(lambda i, j: i + 2 * j, (2, 3))
+    same(pb.fromfunction(lambda i, j: i + 2 * j, (2, 3), dtype="float64"), expected)
 
 
 def test_astype():

@@ -114,7 +114,7 @@ def test_the_error_names_axis_index_and_size():
 
 def test_a_computed_index_out_of_range_raises_when_it_runs():
     x, i = pb.asarray(X), pb.asarray([0, 1]) + 1
-    with pytest.raises(IndexError, match="axis 0.*2.*size 2"):
+    with pytest.raises(IndexError, match=r"axis 0.*2.*size 2"):
         x[i].numpy()
     with pytest.raises(IndexError):
         pb.jit(lambda a, b: a[b])(x, i).numpy()

@@ -139,7 +139,8 @@ def test_gradients_pass_through():
     x = pb.asarray(X)
     for function in (
         lambda a: pb.roll(a, 2, axis=1) * a, lambda a: pb.tile(a, (1, 2, 1)), lambda a: pb.repeat(a, [2, 0, 1], axis=1),
-        lambda a: pb.diagonal(a, 1, 1, 2), lambda a: pb.tril(a), lambda a: pb.pad(a, 1), lambda a: pb.diag(a[0, 0], k=1),
+        lambda a: pb.diagonal(a, 1, 1, 2), lambda a: pb.tril(a), lambda a: pb.pad(a, 1),
+        lambda a: pb.diag(a[0, 0], k=1),
         lambda a: pb.concat([a, a * a], axis=2), lambda a: pb.stack([a, a * a], axis=1),
     ):  # fmt: skip
         check_grads(function, (x,))
