@@ -176,6 +176,14 @@ def _strong_multiply(b: VectorBuilder, i: Instruction) -> Value:
     return b.select(b.cmp("eq", cotangent, zero), zero, product)
 
 
+def _strong_product(b: VectorBuilder, i: Instruction) -> Value:
+    """A zero on either side wins."""
+    x, y = i.args
+    zero = b.const(0, x.dtype)
+    is_zero = b.or_(b.cmp("eq", x, zero), b.cmp("eq", y, zero))
+    return b.select(is_zero, zero, b.mul(x, y))
+
+
 def _check_index(b: VectorBuilder, i: Instruction) -> Value:
     """Negative indices count from the end; one out of range is reported and replaced by the nearest in range."""
     size: str | int = i.attrs[0]
@@ -208,6 +216,7 @@ INSTRUCTIONS: dict[str, Writer] = {
     "divide": _float(VectorBuilder.fdiv),
     "floor_divide": _by_kind(vm.floor_divide, integers.floor_divide, _and),
     "remainder": _by_kind(vm.remainder, integers.remainder, lambda b, x, _y: b.const(False, x.dtype)),
+    "pow": _by_kind(vm.pow, integers.power, lambda b, x, y: b.or_(x, b.not_(y))),
     "negative": _by_kind(VectorBuilder.neg, VectorBuilder.neg, _identity),
     "abs": _by_kind(VectorBuilder.abs, VectorBuilder.abs, _identity),
     "sign": _by_kind(_sign, _sign, _identity),
@@ -220,6 +229,7 @@ INSTRUCTIONS: dict[str, Writer] = {
     "clip": _simple(_clip),
     "copysign": _float(VectorBuilder.copysign),
     "strong_multiply": _strong_multiply,
+    "strong_product": _strong_product,
     # rounding and classification
     "floor": _rounding(VectorBuilder.floor),
     "ceil": _rounding(VectorBuilder.ceil),
@@ -256,3 +266,4 @@ INSTRUCTIONS: dict[str, Writer] = {
     "threefry": _threefry,
 }
 INSTRUCTIONS |= {name: _float(getattr(vm, name)) for name in vm.UNARY}
+INSTRUCTIONS["atan2"] = _float(vm.atan2)

@@ -1,16 +1,51 @@
 """Mathematical functions on vectors, as polynomials after range reduction.
 
-Each function takes a builder and f32 or f64 values and returns a value of the same dtype. Errors are at most 2 ulp (most
-functions: 1), subnormal arguments and results are kept, and special values follow C99 Annex F. The tables of polynomial
+Each function takes a builder and f32 or f64 values and returns a value of the same dtype. Errors are at most 2 ulp
+(most functions: 1), subnormal arguments and results are kept, and special values follow C99 Annex F. The tables of
 coefficients are minimax fits (Remez exchange) of the function named beside them, rounded coefficient by coefficient,
 unless another source is named.
 """
 
-from .exp_log import exp, log
-from .hyperbolic import sigmoid, tanh
+from .exp_log import exp, exp2, expm1, log, log1p, log2, log10
+from .hyperbolic import acosh, asinh, atanh, cosh, sigmoid, sinh, tanh
+from .power import cbrt, pow
 from .remainder import floor_divide, remainder
+from .special import erf, erfc
+from .trigonometric import acos, asin, atan, atan2, cos, sin, tan
 
 #: the functions of one argument, by the name of their operation
-UNARY = ("exp", "log", "sigmoid", "tanh")
+UNARY = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1",
+    "log", "log10", "log1p", "log2", "sigmoid", "sin", "sinh", "tan", "tanh",
+)  # fmt: skip
 
-__all__ = [*UNARY, "floor_divide", "remainder", "UNARY"]
+__all__ = [
+    "UNARY",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor_divide",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "pow",
+    "remainder",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "tan",
+    "tanh",
+]  # fmt: skip

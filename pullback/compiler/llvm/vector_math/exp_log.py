@@ -9,7 +9,7 @@ from ..values import Value
 from .scaling import FORMATS, power_of_two, split_exponent, times_power_of_two
 
 #: (exp(r) - 1 - r) / r**2 on |r| <= log(2)/2
-_EXP = {
+EXP = {
     "f32": (0.5, 0.16666636, 0.04166651, 0.008341511, 0.0013930545, 0.00015045205),
     "f64": (
         0.5, 0.16666666666666677, 0.041666666666666685, 0.008333333333321839, 0.0013888888888875,
@@ -18,16 +18,22 @@ _EXP = {
     ),
 }  # fmt: skip
 #: the same, where 1 is added at once and fewer bits suffice
-_EXP_SHORT = {"f32": (0.5, 0.16666515, 0.041666582, 0.008369309, 0.0013921952), "f64": _EXP["f64"]}
-#: (2**r - 1) / r on |r| <= 1/2
-_EXP2 = {
-    "f32": (0.6931472, 0.2402265, 0.05550406, 0.009618086, 0.0013336609, 0.00015452773, 1.4698153e-05),
-}
+EXP_SHORT = {"f32": (0.5, 0.16666515, 0.041666582, 0.008369309, 0.0013921952), "f64": EXP["f64"]}
 #: log(2) = high + low, where n * high is exact for every exponent n
 LN2_HIGH = {"f32": 0.693359375, "f64": 6.93147180369123816490e-01}
 LN2_LOW = {"f32": -2.12194440e-4, "f64": 1.90821492927058770002e-10}
 #: arguments beyond which exp is surely 0 or infinite
-_EXP_RANGE = {"f32": (-104.0, 89.0), "f64": (-746.0, 710.0)}
+EXP_RANGE = {"f32": (-104.0, 89.0), "f64": (-746.0, 710.0)}
+#: arguments below which expm1 is -1
+_EXPM1_LOW = {"f32": -18.0, "f64": -40.0}
+#: log10(2) = high + low, split as LN2
+_LOG10_2 = {
+    "f32": (3.0102920532e-01, 7.9034151668e-07),
+    "f64": (3.01029995663611771306e-01, 3.69423907715893078616e-13),
+}
+#: log2(e) and log10(e) = high + low
+_LOG2_E = {"f32": (1.4426950216293335, 1.925963033500011e-08), "f64": (1.4426950408889634, 2.0355273740931033e-17)}
+_LOG10_E = {"f32": (0.4342944920063019, -1.0103049952192578e-08), "f64": (0.4342944819032518, 1.098319650216765e-17)}
 #: (log(1+f) - f) / f**2 on sqrt(1/2) <= 1+f <= sqrt(2)
 _LOG_F32 = (
     -0.5, 0.33333313, -0.25000015, 0.2000203, -0.16667394, 0.1422087, -0.12418111, 0.11892958, -0.11602938, 0.06643663,
@@ -55,40 +61,105 @@ def reduce_exp(b: VectorBuilder, x: Value, low: Value | None = None) -> tuple[Va
 
 
 def exp(b: VectorBuilder, x: Value) -> Value:
-    r, n = reduce_exp(b, clamp(b, x, *_EXP_RANGE[x.dtype]))
-    e = b.fma(b.polynomial(r, _EXP_SHORT[x.dtype]), b.mul(r, r), r)
+    r, n = reduce_exp(b, clamp(b, x, *EXP_RANGE[x.dtype]))
+    e = b.fma(b.polynomial(r, EXP_SHORT[x.dtype]), b.mul(r, r), r)
     return times_power_of_two(b, b.add(e, b.const(1, x.dtype)), n)
+
+
+def exp2(b: VectorBuilder, x: Value) -> Value:
+    dtype = x.dtype
+    form = FORMATS[dtype]
+    bound = float(form.bias + form.mantissa + 2)
+    x = clamp(b, x, -bound, bound)
+    n = b.rint(x)
+    r = b.mul(b.sub(x, n), b.const(math.log(2), dtype))
+    e = b.fma(b.polynomial(r, EXP_SHORT[dtype]), b.mul(r, r), r)
+    return times_power_of_two(b, b.add(e, b.const(1, dtype)), n)
 
 
 def expm1_reduced(b: VectorBuilder, r: Value) -> Value:
     """exp(r) - 1 for |r| <= log(2)/2."""
-    return b.fma(b.polynomial(r, _EXP[r.dtype]), b.mul(r, r), r)
+    return b.fma(b.polynomial(r, EXP[r.dtype]), b.mul(r, r), r)
+
+
+def expm1(b: VectorBuilder, x: Value) -> Value:
+    """2**n * (exp(r) - 1) + (2**n - 1)."""
+    dtype = x.dtype
+    form = FORMATS[dtype]
+    r, n = reduce_exp(b, clamp(b, x, _EXPM1_LOW[dtype], EXP_RANGE[dtype][1]))
+    e, one = expm1_reduced(b, r), b.const(1, dtype)
+    last = b.cmp("gt", n, b.const(form.bias, dtype))  # the only n whose power of two overflows
+    n = b.fmin(b.const(form.bias, dtype), n)
+    s = power_of_two(b, b.add(n, b.const(form.magic + form.bias, dtype)))
+    result = b.mul(b.fma(s, e, b.sub(s, one)), b.select(last, b.const(2, dtype), one))
+    return b.select(b.cmp("eq", x, b.const(0, dtype)), x, result)
 
 
 def log(b: VectorBuilder, x: Value) -> Value:
     f, n = split_log(b, x)
-    if x.dtype == "f32":
+    return log_special(b, x, _log_near_one(b, f, n))
+
+
+def log1p(b: VectorBuilder, x: Value) -> Value:
+    """log of 1+x, corrected for what rounding 1+x lost."""
+    dtype = x.dtype
+    form = FORMATS[dtype]
+    u = b.add(b.const(1, dtype), x)
+    lost = b.sub(x, b.sub(u, b.const(1, dtype)))
+    split = split_exponent(b, u, _SQRT_HALF)
+    n = split.exponent
+    # u >= 2**-53, so 2**-n is a normal number unless u is huge, where nothing was lost.
+    moderate = b.fmin(b.const(form.bias - 1, dtype), n)
+    down = power_of_two(b, b.sub(b.const(form.magic + form.bias, dtype), moderate))
+    f = b.fma(lost, down, b.sub(split.mantissa, b.const(1, dtype)))
+    result = log_special(b, u, _log_near_one(b, f, n))
+    return b.select(b.cmp("eq", x, b.const(0, dtype)), x, result)
+
+
+def log2(b: VectorBuilder, x: Value) -> Value:
+    f, n = split_log(b, x)
+    return log_special(b, x, b.add(n, _scaled_log(b, f, None, *_LOG2_E[x.dtype])))
+
+
+def log10(b: VectorBuilder, x: Value) -> Value:
+    dtype = x.dtype
+    f, n = split_log(b, x)
+    high, low = _LOG10_2[dtype]
+    near_one = _scaled_log(b, f, b.mul(n, b.const(low, dtype)), *_LOG10_E[dtype])
+    return log_special(b, x, b.fma(n, b.const(high, dtype), near_one))
+
+
+def _scaled_log(b: VectorBuilder, f: Value, more: Value | None, high: float, low: float) -> Value:
+    """(high + low) * log(1+f), plus ``more``."""
+    dtype = f.dtype
+    rest = b.mul(_log_rest(b, f), b.const(high, dtype))
+    rest = b.fma(f, b.const(low, dtype), rest if more is None else b.add(rest, more))
+    return b.fma(f, b.const(high, dtype), rest)
+
+
+def _log_near_one(b: VectorBuilder, f: Value, n: Value) -> Value:
+    """log(1+f) + n*log(2)."""
+    if f.dtype == "f32":
         r = b.fma(b.polynomial(f, _LOG_F32), b.mul(f, f), f)
-        result = b.fma(n, b.const(math.log(2), "f32"), r)
-    else:
-        result = _log_f64(b, f, n)
-    return log_special(b, x, result)
+        return b.fma(n, b.const(math.log(2), "f32"), r)
+    rest = b.fma(n, b.const(LN2_LOW["f64"], "f64"), _log_rest(b, f))
+    return b.fma(n, b.const(LN2_HIGH["f64"], "f64"), b.add(f, rest))
+
+
+def _log_rest(b: VectorBuilder, f: Value) -> Value:
+    """log(1+f) - f. For f64 as in FreeBSD's e_log.c."""
+    if f.dtype == "f32":
+        return b.mul(b.polynomial(f, _LOG_F32), b.mul(f, f))
+    s = b.fdiv(f, b.add(b.const(2, "f64"), f))
+    z = b.mul(s, s)
+    half = b.mul(b.mul(f, b.const(0.5, "f64")), f)
+    return b.sub(b.mul(s, b.fma(z, b.polynomial(z, _LOG_F64), half)), half)
 
 
 def split_log(b: VectorBuilder, x: Value) -> tuple[Value, Value]:
     """(f, n): x = 2**n * (1+f), sqrt(1/2) <= 1+f < sqrt(2)."""
     split = split_exponent(b, x, _SQRT_HALF)
     return b.sub(split.mantissa, b.const(1, x.dtype)), split.exponent
-
-
-def _log_f64(b: VectorBuilder, f: Value, n: Value) -> Value:
-    """n*log(2) + log(1+f), as in FreeBSD's e_log.c."""
-    s = b.fdiv(f, b.add(b.const(2, "f64"), f))
-    z = b.mul(s, s)
-    rest = b.mul(z, b.polynomial(z, _LOG_F64))
-    half = b.mul(b.mul(f, b.const(0.5, "f64")), f)
-    low = b.fma(s, b.add(half, rest), b.mul(n, b.const(LN2_LOW["f64"], "f64")))
-    return b.fma(n, b.const(LN2_HIGH["f64"], "f64"), b.sub(f, b.sub(half, low)))
 
 
 def log_special(b: VectorBuilder, x: Value, result: Value) -> Value:

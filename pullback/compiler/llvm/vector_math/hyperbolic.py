@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .exp_log import _EXP, _EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, reduce_exp
-from .scaling import FORMATS, power_of_two, three_halves_power_of_two
+from .exp_log import EXP, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, expm1_reduced, log1p, reduce_exp
+from .scaling import FORMATS, power_of_two, three_halves_power_of_two, times_power_of_two
 
 #: from here on tanh rounds to 1
 _TANH_ONE = {"f32": 9.02, "f64": 19.1}
 #: beyond, sigmoid is 0 or 1
 _SIGMOID_RANGE = {"f32": 104.0, "f64": 746.0}
+#: beyond, sinh and cosh are infinite
+_SINH_RANGE = {"f32": 90.0, "f64": 711.0}
+#: (sinh(x) - x) / x**3 as a polynomial of x**2, |x| <= 1
+_SINH = {
+    "f32": (0.16666667, 0.0083333105, 0.00019842896, 2.7822132e-06),
+    "f64": (
+        0.16666666666666669, 0.008333333333332912, 0.0001984126984159341, 2.755731910675638e-06, 2.5052130998813605e-08,
+        1.6056659158841526e-10, 7.776600402556083e-13,
+    ),
+}  # fmt: skip
+#: beyond, asinh(x) is log(2x)
+_HUGE = 2.0**60
 
 
 def tanh(b: VectorBuilder, x: Value) -> Value:
@@ -29,7 +42,7 @@ def tanh(b: VectorBuilder, x: Value) -> Value:
     n = b.sub(shifted, magic)
     r = b.fma(n, b.const(LN2_HIGH[dtype] / 2, dtype), size)
     r = b.fma(n, b.const(LN2_LOW[dtype] / 2, dtype), r)
-    mirrored = tuple(-c * (-2.0) ** k * 4 for k, c in enumerate(_EXP[dtype]))
+    mirrored = tuple(-c * (-2.0) ** k * 4 for k, c in enumerate(EXP[dtype]))
     e = b.fma(b.polynomial(r, mirrored), b.mul(r, r), b.add(r, r))  # 1 - exp(-2r)
     s, one = power_of_two(b, shifted), b.const(1, dtype)
     numerator = b.fma(s, e, b.sub(one, s))
@@ -44,7 +57,7 @@ def sigmoid(b: VectorBuilder, x: Value) -> Value:
     form = FORMATS[dtype]
     bound = _SIGMOID_RANGE[dtype]
     r, n = reduce_exp(b, clamp(b, x, -bound, bound))
-    e = b.fma(b.polynomial(r, _EXP_SHORT[dtype]), b.mul(r, r), r)
+    e = b.fma(b.polynomial(r, EXP_SHORT[dtype]), b.mul(r, r), r)
     magic = b.const(form.magic, dtype)
     half = b.sub(b.fma(n, b.const(0.5, dtype), magic), magic)
     # Both scaled by 1.5, which lets the denominator's rounding cost less where it is near a power of two.
@@ -52,3 +65,75 @@ def sigmoid(b: VectorBuilder, x: Value) -> Value:
     h = three_halves_power_of_two(b, b.neg(half))
     numerator = b.fma(e, g, g)
     return b.fdiv(numerator, b.add(numerator, h))
+
+
+def _half_exp(b: VectorBuilder, size: Value) -> Value:
+    """exp(size) / 2, size >= 0."""
+    dtype = size.dtype
+    r, n = reduce_exp(b, b.fmin(b.const(_SINH_RANGE[dtype], dtype), size))
+    one = b.const(1, dtype)
+    return times_power_of_two(b, b.add(expm1_reduced(b, r), one), b.sub(n, one))
+
+
+def sinh(b: VectorBuilder, x: Value) -> Value:
+    """A polynomial up to 1, then exp(|x|)/2 - exp(-|x|)/2."""
+    dtype = x.dtype
+    size = b.abs(x)
+    half = _half_exp(b, size)
+    large = b.sub(half, b.fdiv(b.const(0.25, dtype), half))
+    z = b.mul(size, size)
+    small = b.fma(b.mul(size, z), b.polynomial(z, _SINH[dtype]), size)
+    return b.copysign(b.select(b.cmp("lt", size, b.const(1, dtype)), small, large), x)
+
+
+def cosh(b: VectorBuilder, x: Value) -> Value:
+    half = _half_exp(b, b.abs(x))
+    return b.add(half, b.fdiv(b.const(0.25, x.dtype), half))
+
+
+def _in_double(function: Callable[[VectorBuilder, Value], Value]) -> Callable[[VectorBuilder, Value], Value]:
+    """f32 by way of f64: for rarely used functions, whose own reduction would lose bits."""
+
+    def call(b: VectorBuilder, x: Value) -> Value:
+        return b.cast(function(b, b.cast(x, "f64")), "f32") if x.dtype == "f32" else function(b, x)
+
+    return call
+
+
+@_in_double
+def asinh(b: VectorBuilder, x: Value) -> Value:
+    """log1p(|x| + x**2 / (1 + sqrt(1 + x**2)))."""
+    size, one = b.abs(x), b.const(1, x.dtype)
+    huge = b.cmp("gt", size, b.const(_HUGE, x.dtype))
+    square = b.mul(size, size)
+    t = b.add(size, b.fdiv(square, b.add(one, b.sqrt(b.add(square, one)))))
+    return b.copysign(_log1p_or_double(b, t, size, huge), x)
+
+
+@_in_double
+def acosh(b: VectorBuilder, x: Value) -> Value:
+    """With t = x-1, log1p(t + sqrt(2t + t**2)); NaN below 1."""
+    one = b.const(1, x.dtype)
+    huge = b.cmp("gt", x, b.const(_HUGE, x.dtype))
+    t = b.sub(x, one)
+    inner = b.add(t, b.sqrt(b.fma(t, t, b.add(t, t))))
+    result = _log1p_or_double(b, inner, x, huge)
+    return b.select(b.cmp("ge", x, one), result, b.const(math.nan, x.dtype))
+
+
+def _log1p_or_double(b: VectorBuilder, t: Value, size: Value, huge: Value) -> Value:
+    """log1p(t), or log(2*size) where huge."""
+    extra = b.select(huge, b.const(math.log(2), t.dtype), b.const(0, t.dtype))
+    return b.add(log1p(b, b.select(huge, size, t)), extra)
+
+
+@_in_double
+def atanh(b: VectorBuilder, x: Value) -> Value:
+    """log1p(2|x| / (1-|x|)) / 2, as |x| + ... below 1/2, where that loses no bits."""
+    dtype = x.dtype
+    size, one = b.abs(x), b.const(1, dtype)
+    double = b.add(size, size)
+    small = b.cmp("lt", size, b.const(0.5, dtype))
+    ratio = b.fdiv(b.select(small, b.mul(double, size), double), b.sub(one, size))
+    t = b.select(small, b.add(double, ratio), ratio)
+    return b.copysign(b.mul(b.const(0.5, dtype), log1p(b, t)), x)

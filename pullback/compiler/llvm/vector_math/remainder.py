@@ -7,10 +7,11 @@ and one fused multiply-subtract do it; else the rare lanes go one by one through
 from __future__ import annotations
 
 from ..builder import VectorBuilder
-from ..values import LLVM_TYPE, Value
+from ..values import Value
+from .rare import rare_lanes
 
 #: long division, eleven bits a step: (ma * 2**(ea-eb)) mod mb on 53-bit mantissas. x and y are finite, y is not 0.
-_FMOD_SCALAR = """define internal double @pullback.fmod(double %x, double %y) noinline {
+_FMOD_SCALAR = """define internal { double } @pullback.fmod(double %x, double %y) noinline {
 entry:
   %xs = bitcast double %x to i64
   %ys = bitcast double %y to i64
@@ -20,7 +21,8 @@ entry:
   %less = icmp ult i64 %xb, %yb
   br i1 %less, label %same, label %split
 same:
-  ret double %x
+  %r0 = insertvalue { double } poison, double %x, 0
+  ret { double } %r0
 split:
   %xe = lshr i64 %xb, 52
   %ye = lshr i64 %yb, 52
@@ -53,7 +55,8 @@ finish:
   br i1 %zero, label %nothing, label %normalise
 nothing:
   %z = bitcast i64 %sign to double
-  ret double %z
+  %r1 = insertvalue { double } poison, double %z, 0
+  ret { double } %r1
 normalise:
   %lead = call i64 @llvm.ctlz.i64(i64 %m, i1 true)
   %room = sub i64 %lead, 11
@@ -65,42 +68,9 @@ normalise:
   %bits = add i64 %field, %mantissa
   %signed = or i64 %bits, %sign
   %r = bitcast i64 %signed to double
-  ret double %r
+  %r2 = insertvalue { double } poison, double %r, 0
+  ret { double } %r2
 }"""
-
-
-def _fmod_helper(b: VectorBuilder, dtype: str) -> tuple[str, str]:
-    """The function of whole vectors: lane by lane where ``%needed`` is set, else the quick result."""
-    width, vector, scalar = b.width, b.type(dtype), LLVM_TYPE[dtype]
-    mask = f"<{width} x i1>"
-    widen = "" if dtype == "f64" else "\n  %xw = fpext float %xl to double\n  %yw = fpext float %yl to double"
-    x, y = ("%xl", "%yl") if dtype == "f64" else ("%xw", "%yw")
-    narrow = "" if dtype == "f64" else "\n  %rl = fptrunc double %rw to float"
-    r = "%rl" if dtype == "f64" else "%rw"
-    name = f"pullback.fmod.v{width}{dtype}"
-    text = f"""define internal {vector} @{name}({vector} %x, {vector} %y, {vector} %quick, {mask} %needed) noinline {{
-entry:
-  br label %loop
-loop:
-  %i = phi i32 [ 0, %entry ], [ %next, %continue ]
-  %r = phi {vector} [ %quick, %entry ], [ %new, %continue ]
-  %need = extractelement {mask} %needed, i32 %i
-  br i1 %need, label %slow, label %continue
-slow:
-  %xl = extractelement {vector} %x, i32 %i
-  %yl = extractelement {vector} %y, i32 %i{widen}
-  {r} = call double @pullback.fmod(double {x}, double {y}){narrow}
-  %inserted = insertelement {vector} %r, {scalar} %rl, i32 %i
-  br label %continue
-continue:
-  %new = phi {vector} [ %r, %loop ], [ %inserted, %slow ]
-  %next = add i32 %i, 1
-  %more = icmp ult i32 %next, {width}
-  br i1 %more, label %loop, label %done
-done:
-  ret {vector} %new
-}}"""
-    return name, text
 
 
 def fmod(b: VectorBuilder, x: Value, y: Value) -> Value:
@@ -128,28 +98,8 @@ def fmod(b: VectorBuilder, x: Value, y: Value) -> Value:
     for name in ("umin", "umax"):
         b.declare(f"llvm.{name}.i64", "i64", "i64", "i64")
     b.declare("llvm.ctlz.i64", "i64", "i64", "i1")
-    b.declares.setdefault("pullback.fmod", _FMOD_SCALAR)
-    slow_name, slow = _fmod_helper(b, dtype)
-    b.declares.setdefault(slow_name, slow)
-    vector, mask = b.type(dtype), b.type("i1")
-    name = f"pullback.fmod.choose.v{b.width}{dtype}"
-    any_lane = b.at_width(b.width)
-    any_lane.lines = []
-    test = any_lane.any_lane(Value("%needed", "i1"))
-    lines = "\n".join(any_lane.lines)
-    definition = f"""define internal {vector} @{name}({vector} %x, {vector} %y, {vector} %quick, {mask} %needed) alwaysinline {{
-entry:
-{lines}
-  br i1 {test}, label %slow, label %done
-slow:
-  %r = call {vector} @{slow_name}({vector} %x, {vector} %y, {vector} %quick, {mask} %needed)
-  br label %done
-done:
-  %result = phi {vector} [ %quick, %entry ], [ %r, %slow ]
-  ret {vector} %result
-}}"""
-    ref = b.call_helper(name, vector, definition, *map(b.typed, (size, divisor, quick, needed)))
-    return b.copysign(Value(ref, dtype), x)
+    (result,) = rare_lanes(b, "pullback.fmod", _FMOD_SCALAR, (size, divisor), (quick,), needed)
+    return b.copysign(result, x)
 
 
 def _divmod(b: VectorBuilder, x: Value, y: Value) -> tuple[Value, Value]:

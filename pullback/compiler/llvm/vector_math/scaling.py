@@ -1,7 +1,7 @@
 """Powers of two: the range reduction of exponentials and logarithms, and scaling that keeps subnormals.
 
-Adding ``1.5 * 2**23`` (f32; ``2**52`` for f64) to a small number rounds it to an integer that then stands in the low bits
-of the sum. One addition so gives the integer both as a float (after taking the constant away) and as bits.
+Adding ``1.5 * 2**23`` (f32; ``2**52`` for f64) to a small number rounds it to an integer that then stands in the low
+bits of the sum. One addition so gives the integer both as a float (after taking the constant away) and as bits.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ class Split(NamedTuple):
 
 
 def split_exponent(b: VectorBuilder, x: Value, lowest: float) -> Split:
-    """Of a positive finite x, subnormal or not: the mantissa in [lowest, 2*lowest) and the exponent. Of other x: anything.
-
-    ``lowest`` is between 0.5 and 1.
+    """Of a positive finite x, subnormal or not: the mantissa in [lowest, 2*lowest) and the exponent; of other x, no
+    matter what. ``lowest`` is between 0.5 and 1.
     """
     form = FORMATS[x.dtype]
     tiny = b.cmp("lt", x, b.const(form.minimum_normal, x.dtype))

@@ -1,0 +1,111 @@
+"""Powers and the cube root."""
+
+from __future__ import annotations
+
+import math
+
+from ..builder import VectorBuilder
+from ..values import Value
+from .double_word import (
+    Pair,
+    add_pairs,
+    constant_pair,
+    divide_pairs,
+    multiply_pairs,
+    quick_two_sum,
+    two_product,
+)
+from .exp_log import EXP_RANGE, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, reduce_exp, split_log
+from .scaling import FORMATS, power_of_two, split_exponent, times_power_of_two
+
+#: (atanh(s)/s - 1 - s**2/3) / s**4 as a polynomial of s**2, |s| <= (sqrt(2)-1)/(sqrt(2)+1)
+_ATANH = {
+    "f32": (0.20000076, 0.14273545, 0.11709823),
+    "f64": (
+        0.1999999999999999, 0.1428571428572192, 0.11111111108894814, 0.09090909422011118, 0.07692279212764659,
+        0.06668132324803694, 0.05837888515116272, 0.05990894331849944,
+    ),
+}  # fmt: skip
+_THIRD = {"f32": (0.3333333432674408, -9.934107758624577e-09), "f64": (0.3333333333333333, 1.850371707708594e-17)}
+#: with an exponent this large every base but 1 gives 0 or infinity
+_LARGEST_EXPONENT = {"f32": 2.0**40, "f64": 2.0**80}
+#: cbrt(m) on sqrt(1/2) <= m <= sqrt(2)
+_CBRT = (0.45166704, 0.9048182, -0.5356302, 0.21693745, -0.037788197)
+
+
+def _log_pair(b: VectorBuilder, x: Value) -> Pair:
+    """log of a positive finite x to about twice the dtype's precision: n*log(2) + 2*atanh(f / (2+f))."""
+    dtype = x.dtype
+    f, n = split_log(b, x)
+    zero = b.const(0, dtype)
+    s = divide_pairs(b, Pair(f, zero), quick_two_sum(b, b.const(2, dtype), f))
+    s = quick_two_sum(b, s.high, s.low)
+    square = two_product(b, s.high, s.high)
+    z = Pair(square.high, b.fma(b.add(s.high, s.high), s.low, square.low))
+    third = constant_pair(b, *_THIRD[dtype], dtype)
+    series = quick_two_sum(b, third.high, b.mul(z.high, b.polynomial(z.high, _ATANH[dtype])))
+    series = Pair(series.high, b.add(series.low, third.low))
+    rest = multiply_pairs(b, s, multiply_pairs(b, z, series))
+    half = add_pairs(b, s, rest)
+    near_one = Pair(b.add(half.high, half.high), b.add(half.low, half.low))
+    low = two_product(b, n, b.const(LN2_LOW[dtype], dtype))
+    power = Pair(b.mul(n, b.const(LN2_HIGH[dtype], dtype)), low.high)
+    total = add_pairs(b, quick_two_sum(b, power.high, power.low), near_one)
+    return Pair(total.high, b.add(total.low, low.low))
+
+
+def pow(b: VectorBuilder, x: Value, y: Value) -> Value:
+    """exp(y * log|x|) with the logarithm and the product in two words, and the special cases of C99 F.9.4.4."""
+    dtype = x.dtype
+    zero, one = b.const(0, dtype), b.const(1, dtype)
+    size = b.abs(x)
+    bound = _LARGEST_EXPONENT[dtype]
+    exponent = clamp(b, y, -bound, bound)
+    logarithm = _log_pair(b, size)
+    product = two_product(b, logarithm.high, exponent)
+    low = clamp(b, b.fma(logarithm.low, exponent, product.low), -0.01, 0.01)
+    r, n = reduce_exp(b, clamp(b, product.high, *EXP_RANGE[dtype]), low)
+    e = b.add(b.fma(b.polynomial(r, EXP_SHORT[dtype]), b.mul(r, r), r), one)
+    result = times_power_of_two(b, e, n)
+
+    infinity = b.const(math.inf, dtype)
+    is_zero, is_infinite = b.cmp("eq", x, zero), b.cmp("eq", size, infinity)
+    extreme = b.or_(is_zero, is_infinite)
+    grows = b.xor(is_zero, b.cmp("gt", y, zero))
+    result = b.select(extreme, b.select(grows, infinity, zero), result)
+    # The sign of a negative base survives an odd exponent; one between integers has no real power.
+    half = b.mul(y, b.const(0.5, dtype))
+    integral = b.cmp("eq", b.trunc(y), y)
+    odd = b.and_(integral, b.cmp("ne", b.trunc(half), half))
+    result = b.select(odd, b.copysign(result, x), result)
+    undefined = b.and_(b.and_(b.cmp("lt", x, zero), b.not_(is_infinite)), b.not_(integral))
+    undefined = b.or_(undefined, b.cmp("uno", x, y))
+    result = b.select(undefined, b.const(math.nan, dtype), result)
+    return b.select(b.or_(b.cmp("eq", y, zero), b.cmp("eq", x, one)), one, result)
+
+
+def cbrt(b: VectorBuilder, x: Value) -> Value:
+    """Newton's iteration from a polynomial, with the exponent divided by three."""
+    dtype = x.dtype
+    form = FORMATS[dtype]
+    size = b.abs(x)
+    mantissa, n = split_exponent(b, size, math.sqrt(0.5))
+    magic = b.const(form.magic, dtype)
+    third = b.const(1 / 3, dtype)
+    k = b.sub(b.fma(b.sub(n, b.const(1, dtype)), third, magic), magic)
+    rest = b.sub(n, b.mul(k, b.const(3, dtype)))  # 0, 1 or 2
+    is_one, is_two = b.cmp("eq", rest, b.const(1, dtype)), b.cmp("eq", rest, b.const(2, dtype))
+
+    def by_rest(of_zero: float, of_one: float, of_two: float) -> Value:
+        below_two = b.select(is_one, b.const(of_one, dtype), b.const(of_zero, dtype))
+        return b.select(is_two, b.const(of_two, dtype), below_two)
+
+    v = b.mul(mantissa, by_rest(1, 2, 4))
+    y = b.mul(b.polynomial(mantissa, _CBRT), by_rest(1, 2 ** (1 / 3), 4 ** (1 / 3)))
+    for _ in range(1 if dtype == "f32" else 2):
+        square = b.mul(y, y)
+        excess = b.fma(square, y, b.neg(v))
+        y = b.sub(y, b.fdiv(excess, b.mul(square, b.const(3, dtype))))
+    result = b.copysign(b.mul(y, power_of_two(b, b.add(k, b.const(form.magic + form.bias, dtype)))), x)
+    ordinary = b.and_(b.cmp("gt", size, b.const(0, dtype)), b.cmp("lt", size, b.const(math.inf, dtype)))
+    return b.select(ordinary, result, x)

@@ -1,0 +1,98 @@
+"""A slow path for the few lanes that need one.
+
+The code around is straight-line, so the branch lives in a small function that LLVM inlines: it tests whether any lane
+needs the slow path and, if so, calls a function that walks the lanes and calls a scalar function for those that do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ..builder import VectorBuilder
+from ..values import LLVM_TYPE, Value
+
+
+def rare_lanes(
+    b: VectorBuilder, scalar: str, definition: str, inputs: Sequence[Value], quick: Sequence[Value], needed: Value
+) -> list[Value]:
+    """``quick``, with the lanes where ``needed`` is set taken from the scalar function.
+
+    scalar, definition: name and text of ``{double, ...} @scalar(double, ...)``, one argument for each of ``inputs``
+        and one result for each of ``quick``; f32 lanes are widened for it and its results rounded.
+    """
+    b.declares.setdefault(scalar, definition)
+    dtype = quick[0].dtype
+    vector, mask, element, width = b.type(dtype), b.type("i1"), LLVM_TYPE[dtype], b.width
+    results = f"{{ {', '.join([vector] * len(quick))} }}"
+    doubles = f"{{ {', '.join(['double'] * len(quick))} }}"
+    name = f"{scalar}.v{width}{dtype}"
+
+    lanes, arguments = [], []
+    for k in range(len(inputs)):
+        lanes.append(f"  %x{k} = extractelement {vector} %in{k}, i32 %i")
+        if dtype == "f32":
+            lanes.append(f"  %w{k} = fpext float %x{k} to double")
+        arguments.append(f"double %{'w' if dtype == 'f32' else 'x'}{k}")
+    lanes.append(f"  %out = call {doubles} @{scalar}({', '.join(arguments)})")
+    for k in range(len(quick)):
+        lanes.append(f"  %{'d' if dtype == 'f32' else 'y'}{k} = extractvalue {doubles} %out, {k}")
+        if dtype == "f32":
+            lanes.append(f"  %y{k} = fptrunc double %d{k} to float")
+        lanes.append(f"  %set{k} = insertelement {vector} %r{k}, {element} %y{k}, i32 %i")
+    carried = [f"  %r{k} = phi {vector} [ %quick{k}, %entry ], [ %new{k}, %continue ]" for k in range(len(quick))]
+    merged = [f"  %new{k} = phi {vector} [ %r{k}, %loop ], [ %set{k}, %slow ]" for k in range(len(quick))]
+    operands = ", ".join(
+        [f"{vector} %in{k}" for k in range(len(inputs))] + [f"{vector} %quick{k}" for k in range(len(quick))]
+    )
+    newline = "\n"
+    slow = f"""define internal {results} @{name}.slow({operands}, {mask} %needed) noinline {{
+entry:
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %continue ]
+{newline.join(carried)}
+  %need = extractelement {mask} %needed, i32 %i
+  br i1 %need, label %slow, label %continue
+slow:
+{newline.join(lanes)}
+  br label %continue
+continue:
+{newline.join(merged)}
+  %next = add i32 %i, 1
+  %more = icmp ult i32 %next, {width}
+  br i1 %more, label %loop, label %done
+done:
+{_pack(results, vector, [f'%new{k}' for k in range(len(quick))])}
+}}"""
+    b.declares.setdefault(f"{name}.slow", slow)
+
+    test = VectorBuilder(width, b.target, names=itertools.count())
+    any_needed = test.any_lane(Value("%needed", "i1"))
+    chosen = []
+    for k in range(len(quick)):
+        chosen.append(f"  %s{k} = extractvalue {results} %slow.out, {k}")
+    final = [f"  %c{k} = phi {vector} [ %quick{k}, %entry ], [ %s{k}, %slow ]" for k in range(len(quick))]
+    text = f"""define internal {results} @{name}({operands}, {mask} %needed) alwaysinline {{
+entry:
+{newline.join(test.lines)}
+  br i1 {any_needed}, label %slow, label %done
+slow:
+  %slow.out = call {results} @{name}.slow({operands}, {mask} %needed)
+{newline.join(chosen)}
+  br label %done
+done:
+{newline.join(final)}
+{_pack(results, vector, [f'%c{k}' for k in range(len(quick))])}
+}}"""
+    call = b.call_helper(name, results, text, *map(b.typed, (*inputs, *quick, needed)))
+    return [b.pure(f"extractvalue {results} {call}, {k}", dtype) for k in range(len(quick))]
+
+
+def _pack(results: str, vector: str, refs: list[str]) -> str:
+    """Return the values as one structure."""
+    lines, whole = [], "poison"
+    for k, ref in enumerate(refs):
+        lines.append(f"  %pack{k} = insertvalue {results} {whole}, {vector} {ref}, {k}")
+        whole = f"%pack{k}"
+    return "\n".join([*lines, f"  ret {results} {whole}"])
