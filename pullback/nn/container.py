@@ -21,7 +21,11 @@ class Sequential(Module):
     @property
     def layers(self) -> tuple[Callable[[Any], Any], ...]:
         """The layers in order."""
-        return tuple([layer for name, layer in self.__dict__.items() if name.isdecimal()])
+        attributes = self.__dict__
+        count = 0
+        while str(count) in attributes:
+            count += 1
+        return tuple([attributes[str(i)] for i in range(count)])
 
     def forward(self, x: Any) -> Any:
         for layer in self.layers:

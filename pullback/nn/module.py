@@ -51,30 +51,33 @@ class _Slot:
 class _Structure:
     """What a module is apart from its tensors and submodules (its *children*).
 
-    names: attributes that are children.   containers: skeletons of the lists, tuples and dicts that hold children.
-    paths: of all children.   trained: which of them are parameters.   static: the other attributes.
+    names: attributes that hold children, each with its skeleton, None for a child itself.   paths: of all children.
+    trained: which of them are parameters.   static: the other attributes.   plain: the attributes that are children, if
+    no container holds any.
     """
 
-    __slots__ = ("cls", "containers", "names", "paths", "static", "trained")
+    __slots__ = ("cls", "is_mutable", "names", "paths", "plain", "static", "trained")
 
     def __init__(self, module: Module) -> None:
         self.cls = type(module)
-        names: list[str] = []
-        children: list[Any] = []
-        nested: dict[str, Any] = {}
         self.static: dict[str, Any] = {}
+        self.is_mutable = False
+        names: list[tuple[str, Any]] = []
+        children: list[Any] = []
+        paths: list[str] = []
         for name, value in module.__dict__.items():
             if isinstance(value, Tensor | Module):
-                names.append(name)
+                names.append((name, None))
                 children.append(value)
+                paths.append(name)
             elif isinstance(value, list | tuple | dict) and _holds_children(value):
-                nested[name] = value
+                names.append((name, _skeleton(value, name, children, paths)))
+                self.is_mutable = self.is_mutable or _is_mutable(value)
             else:
                 self.static[name] = value
         self.names = tuple(names)
-        paths = list(names)
-        self.containers = {name: _skeleton(value, name, children, paths) for name, value in nested.items()}
         self.paths = tuple(paths)
+        self.plain = self.paths if len(self.paths) == len(names) and all(s is None for _, s in names) else None
         inherited = module._inherited or ()
         self.trained = tuple([
             isinstance(child, Tensor) and (child._requires_grad or path in inherited)
@@ -89,7 +92,7 @@ class _Structure:
             and self.cls is other.cls
             and self.paths == other.paths
             and self.trained == other.trained
-            and self.containers == other.containers
+            and self.names == other.names
             and self.static.keys() == other.static.keys()
             and all(_same_static(value, other.static[name]) for name, value in self.static.items())
         )
@@ -103,10 +106,39 @@ class _Structure:
     def children(self, module: Module) -> list[Any]:
         """Those of another module of this structure."""
         attributes = module.__dict__
-        found = [attributes[name] for name in self.names]
-        for name in self.containers:
-            _collect(attributes[name], found)
+        if self.plain is not None:
+            return [attributes[name] for name in self.plain]
+        found: list[Any] = []
+        for name, skeleton in self.names:
+            if skeleton is None:
+                found.append(attributes[name])
+            else:
+                _collect(attributes[name], found)
         return found
+
+    def attributes(self, children: list[Any]) -> dict[str, Any]:
+        """The attributes of a module with these children."""
+        found = dict(self.static)
+        if self.plain is not None:
+            found.update(zip(self.plain, children))
+            return found
+        position = 0
+        for name, skeleton in self.names:
+            if skeleton is None:
+                found[name] = children[position]
+                position += 1
+            else:
+                found[name] = _fill(skeleton, children)
+                position += _count_slots(skeleton)
+        return found
+
+
+def _count_slots(skeleton: Any) -> int:
+    if isinstance(skeleton, _Slot):
+        return 1
+    if isinstance(skeleton, dict):
+        return sum(_count_slots(element) for element in skeleton.values())
+    return sum(_count_slots(element) for element in skeleton) if isinstance(skeleton, list | tuple) else 0
 
 
 def _holds_children(value: Any) -> bool:
@@ -241,7 +273,7 @@ class Module(Guarded):
                 ):
                     return structure, children
         structure = _Structure(self)
-        if not any(_is_mutable(value) for value in structure.containers.values()):
+        if not structure.is_mutable:
             object.__setattr__(self, "_memo", (structure, current_epoch()))
         return structure, structure.children(self)
 
@@ -273,7 +305,11 @@ class Module(Guarded):
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules directly below."""
-        return ((name, child) for name, child, _ in self._named_children() if isinstance(child, Module))
+        seen: set[int] = set()
+        for name, child, _ in self._named_children():
+            if isinstance(child, Module) and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
 
     def children(self) -> Iterator[Module]:
         """The modules directly below."""
@@ -447,15 +483,10 @@ def _unflatten(structure: _Structure, children: Any) -> Module:
                 if node.dtype.kind == "f" and not _is_followed(node):
                     child = given[i] = Tensor(leaf_node(node))
                     child._requires_grad = True
-    attributes = module.__dict__
-    attributes.update(structure.static)
-    for name, child in zip(structure.names, given):
-        attributes[name] = child
-    for name, skeleton in structure.containers.items():
-        attributes[name] = _fill(skeleton, given)
+    module.__dict__.update(structure.attributes(given))
     inherited = frozenset([path for path, trained in zip(structure.paths, structure.trained) if trained])
     object.__setattr__(module, "_inherited", inherited)
-    if not any(_is_mutable(skeleton) for skeleton in structure.containers.values()):
+    if not structure.is_mutable:
         object.__setattr__(module, "_memo", (structure, current_epoch()))
     return module
 

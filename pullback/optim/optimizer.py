@@ -45,6 +45,10 @@ def zeros_like(tensor: Tensor) -> Tensor:
         return Tensor(leaf.data(np.zeros(node.shape, node.dtype.numpy), False))
 
 
+def _read_counters(optimizer: Any, name: str) -> Any:
+    return tuple([(counter, *sorted(counter.members)) for counter in optimizer._counters])
+
+
 def _read_choice(group: Any, name: str) -> Any:
     return group.choices[name]
 
@@ -256,6 +260,8 @@ class Optimizer:
         with no_grad():
             grads = {i: grad for i, param in enumerate(self._params) if (grad := param.grad) is not None}
             counts = self._count(set(grads), changed)
+            if trace is not None:
+                guards.note(trace, self, "_counters", _read_counters, _read_counters(self, "_counters"))
             hypers = [Hyper(group) for group in self.param_groups]
             for i, grad in grads.items():
                 param, hyper = self._params[i], hypers[self._group_of[i]]
@@ -401,8 +407,11 @@ class Optimizer:
         for i, own in values["state"].items():
             position = int(i)
             dtype = self._params[position].dtype
+            before = self._states[position] or {}
             self._states[position] = {
-                name: Tensor(leaf.data(np.array(value, dtype.numpy), False)) for name, value in own.items() if name != "step"
+                name: before[name].assign(value) if name in before else Tensor(leaf.data(np.array(value, dtype.numpy), False))
+                for name, value in own.items()
+                if name != "step"
             }
             if "step" in own:
                 by_count.setdefault(int(own["step"]), set()).add(position)

@@ -112,6 +112,7 @@ def _call(function: Callable[..., Any], in_axes: Any, out_axes: Any, args: tuple
             )
         placeholder = parameter(len(placeholders), node.shape[:position] + node.shape[position + 1 :], node.dtype)
         placeholder.weak = node.weak
+        placeholder.rg, placeholder.scope = node.rg, node.scope  # followed like the value in whose place it stands
         placeholders.append(placeholder)
         values[placeholder] = move_axis(node, position, 0)
         given.append(Tensor(placeholder))

@@ -9,7 +9,6 @@ from weakref import ref
 import numpy as np
 
 from .. import dtypes
-from ..compiler.program import compile_program
 from ..graph.node import Node, topological_order
 from ..graph.trace import Entry, GradSlot, Trace
 from ..ops.leaf import DATA
@@ -259,6 +258,8 @@ class _Builder:
         if self.outputs and get_backend() == "reference":
             program = ReferenceProgram(self.nodes, self.outputs)
         elif self.outputs:
+            from ..compiler.program import compile_program
+
             program = compile_program(self.nodes, self.outputs, donate=sorted(reusable))
         return Variant(program, plan, Guards(self.trace), recipe)
 
