@@ -106,9 +106,12 @@ Work = tuple[Any, list[Any], list[Node]]
 def _capture(part: list[Node], kept: list[Node]) -> Work:
     """The program for ``kept``, its inputs' values, and ``kept``."""
     from ..compiler.values import STATIC_SCALARS
-    from ..ops.leaf import CONSTANT, IOTA
+    from ..ops.leaf import CONSTANT, IOTA, PARAMETER
 
     if _backend == "reference":
+        for node in part:
+            if node.op is PARAMETER and node.buffer is None:
+                raise _placeholder_error(node, part)
         return None, [], kept
     position: dict[int, int] = {}
     key: list[Any] = []
