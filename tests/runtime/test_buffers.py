@@ -54,10 +54,15 @@ def test_memory_is_used_again() -> None:
         assert buffers.allocate(nbytes).address == address
 
 
+def test_large_blocks_begin_at_different_places_in_a_page() -> None:
+    live = [buffers.allocate(1 << 20) for _ in range(8)]
+    assert len({buffer.address % 4096 for buffer in live}) >= 6
+
+
 def test_live_buffers_do_not_overlap() -> None:
     rng = np.random.default_rng(0)
     live: list[buffers.Buffer] = []
-    for nbytes in rng.integers(0, 20_000, 500).tolist():
+    for nbytes in rng.integers(0, 80_000, 500).tolist():
         live.append(buffers.allocate(nbytes))
         if len(live) > 40:
             del live[int(rng.integers(len(live)))]
