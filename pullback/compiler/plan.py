@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CompileError
+from ..runtime.buffers import padded
 from .contraction import ContractionPlan
 from .fuse import Fuser, Group, bits
 from .loops import Kernel
 from .schedule import KernelBuilder
 from .values import Value
 
-ALIGNMENT = 64
 CHUNK_WORK = 300_000.0  # about ten microseconds, in units of Kernel.cost
 CHUNK_ELEMENTS = (1024, 65536)
 
@@ -189,8 +189,7 @@ def _lay_out(
     placed: list[tuple[int, int, int, int]] = []  # start, end, first wave, last wave
     size = 0
     for value in sorted(temporaries.values(), key=lambda v: -v.size * v.dtype.itemsize):
-        nbytes = max(1, value.size) * value.dtype.itemsize
-        nbytes += -nbytes % ALIGNMENT
+        nbytes = padded(max(1, value.size) * value.dtype.itemsize)
         begin, end = first[value.id], last[value.id]
         start = 0
         for other_start, other_end, other_first, other_last in sorted(placed):

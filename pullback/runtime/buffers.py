@@ -175,6 +175,12 @@ def _free_list(nbytes: int) -> FreeList:
     return free_list
 
 
+def padded(nbytes: int) -> int:
+    """Bytes to set aside for ``nbytes`` in a larger block, so that what follows begins aligned and elsewhere in its page."""
+    nbytes += -nbytes % ALIGNMENT
+    return nbytes + (_STAGGER - nbytes) % _PAGE if nbytes >= _STAGGERED else nbytes
+
+
 def _new_block(size: int) -> Block:
     slack, shift = ALIGNMENT, 0
     if size >= _STAGGERED:

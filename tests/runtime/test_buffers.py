@@ -57,6 +57,11 @@ def test_memory_is_used_again() -> None:
 def test_large_blocks_begin_at_different_places_in_a_page() -> None:
     live = [buffers.allocate(1 << 20) for _ in range(8)]
     assert len({buffer.address % 4096 for buffer in live}) >= 6
+    for nbytes in (0, 1, 64, 100, 1 << 15, 1 << 20, (1 << 20) + 1088, (1 << 20) + 1089):
+        room = buffers.padded(nbytes)
+        assert nbytes <= room <= nbytes + 4096 + 64
+        assert room % 64 == 0
+        assert room % 4096 != 0 or nbytes < 1 << 15
 
 
 def test_live_buffers_do_not_overlap() -> None:
