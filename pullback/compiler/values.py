@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..graph.node import Node, topological_order
+from ..ops.leaf import PARAMETER
 
 if TYPE_CHECKING:
     from ..dtypes import DType
@@ -45,7 +46,7 @@ class Value:
         self.attrs = attrs
         self.shape = shape
         self.dtype = dtype
-        self.node = node  # the node it came from, for the user's line
+        self.node = node  # of a host step or a check, a copy of the node it came from
         size = 1
         for extent in shape:
             size *= extent
@@ -131,7 +132,7 @@ def import_graph(
     value_of: dict[int, Value] = {}
     input_values = []
     for position, node in enumerate(inputs):
-        value = builder.raw("input", "input", None, (), (position,), node.shape, node.dtype, node)
+        value = builder.raw("input", "input", None, (), (position,), node.shape, node.dtype)
         value_of[id(node)] = value
         input_values.append(value)
     make = builder.make
@@ -145,5 +146,25 @@ def import_graph(
         if not node.inputs and op.name != "iota":
             raise CompileError(f"{op.name} is a leaf of the graph but not an input of the program")
         operands = tuple([value_of[id(n)] for n in node.inputs])
-        value_of[id(node)] = make(op, operands, node.attrs, node.shape, node.dtype, node)
+        value_of[id(node)] = make(op, operands, node.attrs, node.shape, node.dtype, _origin(node))
     return input_values, [value_of[id(node)] for node in outputs]
+
+
+def _origin(node: Node) -> Node | None:
+    """A copy of a node that may be needed when the program runs: by a host step, or to name the line of a failed check.
+
+    A program outlives the graph that it was made for, so it must not hold that graph, nor the values in it.
+    """
+    if node.op.kind != "host" and node.op.name != "check_index":
+        return None
+    inputs = tuple([_stand_in(PARAMETER, (), (0,), operand) for operand in node.inputs])
+    copy = _stand_in(node.op, inputs, node.attrs, node)
+    copy.site = node.site
+    return copy
+
+
+def _stand_in(op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], like: Node) -> Node:
+    node = Node(op, inputs, attrs, like.shape, like.dtype)
+    node.trace = None
+    node.scope = None
+    return node

@@ -149,7 +149,9 @@ def test_changes_of_an_argument_reach_the_caller():
     np.testing.assert_array_equal(np.asarray(x), [2.0, 3.0])
 
 
-def test_the_graph_is_freed_after_the_call():
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+def test_the_graph_is_freed_after_the_call(backend):
+    pb.set_backend(backend)
     seen = []
 
     def f(x):
