@@ -188,8 +188,7 @@ def _check_index(b: VectorBuilder, i: Instruction) -> Value:
     """Negative indices count from the end; one out of range is reported and replaced by the nearest in range."""
     size: str | int = i.attrs[0]
     given = i.args[0]
-    if given.dtype == "u64":  # too large for i64, and so surely out of range
-        given = b.minimum(given, b.const((1 << 63) - 1, "u64"))
+    # An unsigned 64-bit one too large for i64 turns negative: it is reported so, and is out of range either way.
     index = b.cast(given, "i64")
     zero = b.const(0, "i64")
     extent = b.const(size, "i64") if isinstance(size, int) else b.splat(size, "i64")
