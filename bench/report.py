@@ -14,7 +14,7 @@ WIDTHS = (24, 10, 17, 6, 12, 5, 0)
 def format_seconds(seconds: float) -> str:
     """Three significant digits with a unit: ``1.23 us``."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
+        if seconds >= 0.9995 * scale:  # so that nothing rounds to 1000 of the unit below
             return f"{seconds / scale:.3g} {unit}" if seconds < 999.5 * scale else f"{seconds / scale:.0f} {unit}"
     return f"{seconds * 1e9:.3g} ns"
 

@@ -31,7 +31,7 @@ def test_row_runs_and_agrees(row, tmp_path, capsys):
 
 def test_new_length_compiles_nothing(tmp_path):
     path = tmp_path / "bench.json"
-    cli.main(["--tiny", "--peers", "", "--rows", "new-length", "--json", str(path)])
+    cli.main(["--tiny", "--peers", "", "--rows", "new-", "--json", str(path)])
     lines = json.loads(path.read_text())["rows"]
     assert [line["facts"]["llvm_compilations"] for line in lines] == [0, 0]
 

@@ -105,14 +105,17 @@ def test_internal_links_of_the_documents():
 
 
 def test_dependency_direction():
-    """Nothing imports upward: each layer may use only the layers below it."""
-    order = ["errors", "dtypes", "shapes", "graph", "ops", "transforms", "compiler", "runtime"]
-    api = ("tensor", "api", "nn", "optim", "data", "random")
+    """What knows nodes imports nothing that knows tensors; of the transforms, only the user's face does."""
+    layers = ["errors", "dtypes", "shapes", "graph", "ops", "transforms", "compiler", "runtime"]
+    api = ("tensor", "api", "nn", "optim", "data")
+    face = {"functional", "jit", "recording", "variant", "backward"}
     found = []
-    for layer in order:
+    for layer in layers:
         location = ROOT / "pullback" / layer
         files = location.rglob("*.py") if location.is_dir() else [location.with_suffix(".py")]
         for path in files:
+            if layer == "transforms" and path.stem in face:
+                continue
             depth = len(path.relative_to(ROOT / "pullback").parts)
             for match in re.finditer(r"^from (\.+)(\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
                 dots, name = match.groups()
