@@ -176,7 +176,7 @@ def _free_list(nbytes: int) -> FreeList:
 
 
 def padded(nbytes: int) -> int:
-    """Bytes to set aside for ``nbytes`` in a larger block, so that what follows begins aligned and elsewhere in its page."""
+    """Bytes to set aside for ``nbytes`` inside a larger block: what follows begins aligned, elsewhere in its page."""
     nbytes += -nbytes % ALIGNMENT
     return nbytes + (_STAGGER - nbytes) % _PAGE if nbytes >= _STAGGERED else nbytes
 

@@ -223,6 +223,33 @@ print(get())
     assert subprocess_run(code, OPENBLAS_NUM_THREADS="2", MKL_NUM_THREADS="2") == "2\n2"
 
 
+def test_python_threads_at_once() -> None:
+    code = PRELUDE + """
+import ctypes, threading
+product(3, 3, 3)
+library = blas._get_library()
+names = [names for names in blas._THREAD_FUNCTIONS if hasattr(ctypes.CDLL(library.path), names[1])]
+get = ctypes.CDLL(library.path)[names[0][1]] if names else lambda: 2
+before = get()
+failures = []
+def work():
+    try:
+        for _ in range(100):
+            product(100, 90, 80)
+            product(1, 90, 80)
+            product(300, 200, 100)
+    except BaseException as error:
+        failures.append(error)
+        raise
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not failures
+assert get() == before
+"""
+    subprocess_run(code, OPENBLAS_NUM_THREADS="2")
+
+
 def test_a_library_without_known_thread_functions() -> None:
     code = PRELUDE + """
 blas._THREAD_FUNCTIONS = ()
