@@ -34,7 +34,7 @@ def numpy_to_node(array: NumpyArray, dtype: DType | None, copy: bool | None, op:
     copy: True copies, None copies only where the layout, byte order or dtype need it, False raises ValueError there.
     A node that shares the array's memory shows later writes to it.
     """
-    if isinstance(array, np.ma.MaskedArray):
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):  # asking for np.ma imports it
         raise DTypeError(f"{op}: a masked array would lose its mask; fill it first with array.filled(value)")
     try:
         source = dtypes.from_numpy(array.dtype)
