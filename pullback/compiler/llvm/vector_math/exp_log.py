@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from ..builder import VectorBuilder
 from ..values import Value
@@ -51,19 +52,44 @@ def clamp(b: VectorBuilder, x: Value, low: float, high: float) -> Value:
     return b.fmax(b.const(low, x.dtype), b.fmin(b.const(high, x.dtype), x))
 
 
-def reduce_exp(b: VectorBuilder, x: Value, low: Value | None = None) -> tuple[Value, Value]:
-    """(r, n): x = n*log(2) + r, |r| <= log(2)/2, n integral."""
-    magic = b.const(FORMATS[x.dtype].magic, x.dtype)
-    n = b.sub(b.fma(x, b.const(math.log2(math.e), x.dtype), magic), magic)
-    r = b.fma(n, b.const(-LN2_HIGH[x.dtype], x.dtype), x)
-    r = b.fma(n, b.const(-LN2_LOW[x.dtype], x.dtype), r)
-    return (r if low is None else b.add(r, low)), n
+class ReducedExp(NamedTuple):
+    """x = n*log(2) + r, |r| <= log(2)/2, n integral.
+
+    parts: None, or r before it was rounded, as the sum of two.
+    """
+
+    r: Value
+    n: Value
+    parts: tuple[Value, Value] | None = None
+
+
+def reduce_exp(b: VectorBuilder, x: Value, low: Value | None = None, careful: bool = False) -> ReducedExp:
+    """Of x, or x + low; ``careful``: so that ``expm1_reduced`` does without r's rounding."""
+    dtype = x.dtype
+    magic = b.const(FORMATS[dtype].magic, dtype)
+    n = b.sub(b.fma(x, b.const(math.log2(math.e), dtype), magic), magic)
+    high = b.fma(n, b.const(-LN2_HIGH[dtype], dtype), x)  # exact
+    less = b.const(-LN2_LOW[dtype], dtype)
+    if careful:
+        rest = b.mul(n, less)
+        return ReducedExp(b.add(high, rest), n, (high, rest))
+    r = b.fma(n, less, high)
+    return ReducedExp(r if low is None else b.add(r, low), n)
+
+
+def expm1_reduced(b: VectorBuilder, reduced: ReducedExp, table: dict[str, tuple[float, ...]] | None = None) -> Value:
+    """exp(r) - 1."""
+    r, _, parts = reduced
+    polynomial, square = b.polynomial(r, (table or EXP)[r.dtype]), b.mul(r, r)
+    if parts is None:
+        return b.fma(polynomial, square, r)
+    return b.add(parts[0], b.fma(polynomial, square, parts[1]))
 
 
 def exp(b: VectorBuilder, x: Value) -> Value:
-    r, n = reduce_exp(b, clamp(b, x, *EXP_RANGE[x.dtype]))
-    e = b.fma(b.polynomial(r, EXP_SHORT[x.dtype]), b.mul(r, r), r)
-    return times_power_of_two(b, b.add(e, b.const(1, x.dtype)), n)
+    reduced = reduce_exp(b, clamp(b, x, *EXP_RANGE[x.dtype]))
+    e = expm1_reduced(b, reduced, EXP_SHORT)
+    return times_power_of_two(b, b.add(e, b.const(1, x.dtype)), reduced.n)
 
 
 def exp2(b: VectorBuilder, x: Value) -> Value:
@@ -73,21 +99,17 @@ def exp2(b: VectorBuilder, x: Value) -> Value:
     x = clamp(b, x, -bound, bound)
     n = b.rint(x)
     r = b.mul(b.sub(x, n), b.const(math.log(2), dtype))
-    e = b.fma(b.polynomial(r, EXP_SHORT[dtype]), b.mul(r, r), r)
+    e = expm1_reduced(b, ReducedExp(r, n), EXP_SHORT)
     return times_power_of_two(b, b.add(e, b.const(1, dtype)), n)
-
-
-def expm1_reduced(b: VectorBuilder, r: Value) -> Value:
-    """exp(r) - 1 for |r| <= log(2)/2."""
-    return b.fma(b.polynomial(r, EXP[r.dtype]), b.mul(r, r), r)
 
 
 def expm1(b: VectorBuilder, x: Value) -> Value:
     """2**n * (exp(r) - 1) + (2**n - 1)."""
     dtype = x.dtype
     form = FORMATS[dtype]
-    r, n = reduce_exp(b, clamp(b, x, _EXPM1_LOW[dtype], EXP_RANGE[dtype][1]))
-    e, one = expm1_reduced(b, r), b.const(1, dtype)
+    x_in_range = clamp(b, x, _EXPM1_LOW[dtype], EXP_RANGE[dtype][1])
+    reduced = reduce_exp(b, x_in_range, careful=dtype == "f64" or not b.target.has_fma)
+    e, n, one = expm1_reduced(b, reduced), reduced.n, b.const(1, dtype)
     last = b.cmp("gt", n, b.const(form.bias, dtype))  # the only n whose power of two overflows
     n = b.fmin(b.const(form.bias, dtype), n)
     s = power_of_two(b, b.add(n, b.const(form.magic + form.bias, dtype)))
@@ -100,12 +122,14 @@ def log(b: VectorBuilder, x: Value) -> Value:
     return log_special(b, x, _log_near_one(b, f, n))
 
 
-def log1p(b: VectorBuilder, x: Value) -> Value:
-    """log of 1+x, corrected for what rounding 1+x lost."""
+def log1p(b: VectorBuilder, x: Value, low: Value | None = None) -> Value:
+    """log of 1+x, corrected for what rounding 1+x lost; of 1+x+low if low is given."""
     dtype = x.dtype
     form = FORMATS[dtype]
     u = b.add(b.const(1, dtype), x)
     lost = b.sub(x, b.sub(u, b.const(1, dtype)))
+    if low is not None:
+        lost = b.add(lost, low)
     split = split_exponent(b, u, _SQRT_HALF)
     n = split.exponent
     # u >= 2**-53, so 2**-n is a normal number unless u is huge, where nothing was lost.

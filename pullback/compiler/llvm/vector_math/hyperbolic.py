@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..builder import VectorBuilder
 from ..values import Value
+from .double_word import Pair, quick_two_sum, two_product, two_sum
 from .exp_log import EXP, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, expm1_reduced, log1p, reduce_exp
 from .scaling import FORMATS, power_of_two, three_halves_power_of_two, times_power_of_two
 
@@ -40,10 +41,15 @@ def tanh(b: VectorBuilder, x: Value) -> Value:
     magic = b.const(form.magic + form.bias, dtype)
     shifted = b.fma(size, b.const(-2 * math.log2(math.e), dtype), magic)
     n = b.sub(shifted, magic)
-    r = b.fma(n, b.const(LN2_HIGH[dtype] / 2, dtype), size)
-    r = b.fma(n, b.const(LN2_LOW[dtype] / 2, dtype), r)
+    high = b.fma(n, b.const(LN2_HIGH[dtype] / 2, dtype), size)  # exact
+    less = b.const(LN2_LOW[dtype] / 2, dtype)
+    r = b.fma(n, less, high)
     mirrored = tuple(-c * (-2.0) ** k * 4 for k, c in enumerate(EXP[dtype]))
-    e = b.fma(b.polynomial(r, mirrored), b.mul(r, r), b.add(r, r))  # 1 - exp(-2r)
+    rest = b.polynomial(r, mirrored)
+    if dtype == "f32" and b.target.has_fma:  # e = 1 - exp(-2r)
+        e = b.fma(rest, b.mul(r, r), b.add(r, r))
+    else:
+        e = b.add(b.add(high, high), b.fma(rest, b.mul(r, r), b.mul(n, b.const(LN2_LOW[dtype], dtype))))
     s, one = power_of_two(b, shifted), b.const(1, dtype)
     numerator = b.fma(s, e, b.sub(one, s))
     denominator = b.fnma(s, e, b.add(one, s))
@@ -56,23 +62,30 @@ def sigmoid(b: VectorBuilder, x: Value) -> Value:
     dtype = x.dtype
     form = FORMATS[dtype]
     bound = _SIGMOID_RANGE[dtype]
-    r, n = reduce_exp(b, clamp(b, x, -bound, bound))
-    e = b.fma(b.polynomial(r, EXP_SHORT[dtype]), b.mul(r, r), r)
+    reduced = reduce_exp(b, clamp(b, x, -bound, bound), careful=True)
+    e, n = expm1_reduced(b, reduced, EXP_SHORT), reduced.n
     magic = b.const(form.magic, dtype)
     half = b.sub(b.fma(n, b.const(0.5, dtype), magic), magic)
-    # Both scaled by 1.5, which lets the denominator's rounding cost less where it is near a power of two.
-    g = three_halves_power_of_two(b, b.sub(n, half))
-    h = three_halves_power_of_two(b, b.neg(half))
-    numerator = b.fma(e, g, g)
-    return b.fdiv(numerator, b.add(numerator, h))
+    if b.target.has_fma:
+        # Both scaled by 1.5, which lets the denominator's rounding cost less where it is near a power of two.
+        g = three_halves_power_of_two(b, b.sub(n, half))
+        h = three_halves_power_of_two(b, b.neg(half))
+        numerator = b.fma(e, g, g)
+        return b.fdiv(numerator, b.add(numerator, h))
+    biased = b.const(form.magic + form.bias, dtype)
+    g, h = power_of_two(b, b.add(b.sub(n, half), biased)), power_of_two(b, b.sub(biased, half))
+    numerator = b.mul(b.add(e, b.const(1, dtype)), g)
+    denominator = two_sum(b, numerator, h)
+    quotient = b.fdiv(numerator, denominator.high)
+    return b.sub(quotient, b.mul(quotient, b.fdiv(denominator.low, denominator.high)))
 
 
 def _half_exp(b: VectorBuilder, size: Value) -> Value:
     """exp(size) / 2, size >= 0."""
     dtype = size.dtype
-    r, n = reduce_exp(b, b.fmin(b.const(_SINH_RANGE[dtype], dtype), size))
+    reduced = reduce_exp(b, b.fmin(b.const(_SINH_RANGE[dtype], dtype), size))
     one = b.const(1, dtype)
-    return times_power_of_two(b, b.add(expm1_reduced(b, r), one), b.sub(n, one))
+    return times_power_of_two(b, b.add(expm1_reduced(b, reduced), one), b.sub(reduced.n, one))
 
 
 def sinh(b: VectorBuilder, x: Value) -> Value:
@@ -106,7 +119,7 @@ def asinh(b: VectorBuilder, x: Value) -> Value:
     size, one = b.abs(x), b.const(1, x.dtype)
     huge = b.cmp("gt", size, b.const(_HUGE, x.dtype))
     square = b.mul(size, size)
-    t = b.add(size, b.fdiv(square, b.add(one, b.sqrt(b.add(square, one)))))
+    t = quick_two_sum(b, size, b.fdiv(square, b.add(one, b.sqrt(b.add(square, one)))))
     return b.copysign(_log1p_or_double(b, t, size, huge), x)
 
 
@@ -116,15 +129,23 @@ def acosh(b: VectorBuilder, x: Value) -> Value:
     one = b.const(1, x.dtype)
     huge = b.cmp("gt", x, b.const(_HUGE, x.dtype))
     t = b.sub(x, one)
-    inner = b.add(t, b.sqrt(b.fma(t, t, b.add(t, t))))
+    double, square = b.add(t, t), two_product(b, t, t)
+    under = quick_two_sum(b, double, square.high)
+    root = b.sqrt(under.high)
+    again = two_product(b, root, root)
+    rest = b.add(b.sub(b.sub(under.high, again.high), again.low), b.add(under.low, square.low))
+    inner = quick_two_sum(b, root, t)
+    correction = b.select(b.cmp("gt", root, b.const(0, x.dtype)), b.fdiv(rest, b.add(root, root)), inner.low)
+    inner = Pair(inner.high, b.add(inner.low, correction))
     result = _log1p_or_double(b, inner, x, huge)
     return b.select(b.cmp("ge", x, one), result, b.const(math.nan, x.dtype))
 
 
-def _log1p_or_double(b: VectorBuilder, t: Value, size: Value, huge: Value) -> Value:
+def _log1p_or_double(b: VectorBuilder, t: Pair, size: Value, huge: Value) -> Value:
     """log1p(t), or log(2*size) where huge."""
-    extra = b.select(huge, b.const(math.log(2), t.dtype), b.const(0, t.dtype))
-    return b.add(log1p(b, b.select(huge, size, t)), extra)
+    zero = b.const(0, size.dtype)
+    extra = b.select(huge, b.const(math.log(2), size.dtype), zero)
+    return b.add(log1p(b, b.select(huge, size, t.high), b.select(huge, zero, t.low)), extra)
 
 
 @_in_double

@@ -15,7 +15,7 @@ from .double_word import (
     quick_two_sum,
     two_product,
 )
-from .exp_log import EXP_RANGE, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, reduce_exp, split_log
+from .exp_log import EXP_RANGE, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, expm1_reduced, reduce_exp, split_log
 from .scaling import FORMATS, power_of_two, split_exponent, times_power_of_two
 
 #: (atanh(s)/s - 1 - s**2/3) / s**4 as a polynomial of s**2, |s| <= (sqrt(2)-1)/(sqrt(2)+1)
@@ -64,9 +64,8 @@ def pow(b: VectorBuilder, x: Value, y: Value) -> Value:
     logarithm = _log_pair(b, size)
     product = two_product(b, logarithm.high, exponent)
     low = clamp(b, b.fma(logarithm.low, exponent, product.low), -0.01, 0.01)
-    r, n = reduce_exp(b, clamp(b, product.high, *EXP_RANGE[dtype]), low)
-    e = b.add(b.fma(b.polynomial(r, EXP_SHORT[dtype]), b.mul(r, r), r), one)
-    result = times_power_of_two(b, e, n)
+    reduced = reduce_exp(b, clamp(b, product.high, *EXP_RANGE[dtype]), low)
+    result = times_power_of_two(b, b.add(expm1_reduced(b, reduced, EXP_SHORT), one), reduced.n)
 
     infinity = b.const(math.inf, dtype)
     is_zero, is_infinite = b.cmp("eq", x, zero), b.cmp("eq", size, infinity)

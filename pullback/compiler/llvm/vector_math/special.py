@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .double_word import Pair, divide_pairs, quick_two_sum, two_product
+from .double_word import divide_pairs, quick_two_sum, two_product
 from .exp_log import EXP, EXP_SHORT, expm1_reduced, reduce_exp
 from .scaling import FORMATS, power_of_two, times_power_of_two
 
@@ -22,6 +22,8 @@ _ERF_LARGE_F32 = (
     -1.28717512e-1, -6.34846687e-1, -1.06777877e-1, 2.42546219e-2, -3.88396438e-3, 3.83197126e-4, -1.72853470e-5,
 )  # fmt: skip
 _ERF_SPLIT = 0.927734375
+#: from here on erf rounds to 1
+_ERF_ONE = 6.0
 #: exp(x**2) * erfc(x) * (1+2x) as a polynomial of t = (x-K)/(x+K), x >= 0.49
 _ERFC_CENTRE = {"f32": 2.0, "f64": 4.0}
 _ERFC_F32 = (
@@ -49,7 +51,7 @@ def erf(b: VectorBuilder, x: Value) -> Value:
     if x.dtype == "f32":
         large, split = _erf_large_f32(b, size), _ERF_SPLIT
     else:
-        high, n = _erfc_large(b, size)
+        high, n = _erfc_large(b, b.fmin(b.const(_ERF_ONE, "f64"), size))
         scaled = b.mul(high, power_of_two(b, b.add(n, b.const(FORMATS["f64"].magic + 1023, "f64"))))
         large, split = b.sub(b.const(1, "f64"), scaled), 1.0
     return b.select(b.cmp("lt", size, b.const(split, x.dtype)), small, b.copysign(large, x))
@@ -59,10 +61,10 @@ def _erf_large_f32(b: VectorBuilder, size: Value) -> Value:
     """1 - exp(-x * (1 + p(x)))."""
     x = b.fmin(b.const(4.0, "f32"), size)
     r = b.fma(b.polynomial(x, _ERF_LARGE_F32), x, b.neg(x))
-    r, n = reduce_exp(b, r)
-    e = b.fma(b.polynomial(r, EXP_SHORT["f32"]), b.mul(r, r), r)
+    reduced = reduce_exp(b, r)
+    e = expm1_reduced(b, reduced, EXP_SHORT)
     form = FORMATS["f32"]
-    s = power_of_two(b, b.add(n, b.const(form.magic + form.bias, "f32")))
+    s = power_of_two(b, b.add(reduced.n, b.const(form.magic + form.bias, "f32")))
     return b.sub(b.const(1, "f32"), b.fma(e, s, s))
 
 
@@ -89,16 +91,11 @@ def _erfc_large(b: VectorBuilder, size: Value) -> tuple[Value, Value]:
     first = _ERFC_F64_FIRST
     rest = b.fma(t, b.polynomial(t, _ERFC_F64), b.const(first[1], "f64"))
     numerator = quick_two_sum(b, b.const(first[0], "f64"), rest)
-    denominator = two_sum_one(b, x)
+    denominator = quick_two_sum(b, b.add(x, x), b.const(1, "f64"))
     ratio = divide_pairs(b, numerator, denominator)
     square = two_product(b, x, x)
-    r, n = reduce_exp(b, b.neg(square.high), b.neg(square.low))
-    return b.add(ratio.high, b.fma(ratio.high, expm1_reduced(b, r), ratio.low)), n
-
-
-def two_sum_one(b: VectorBuilder, x: Value) -> Pair:
-    """2x + 1 exactly, x >= 1/2."""
-    return quick_two_sum(b, b.add(x, x), b.const(1, x.dtype))
+    reduced = reduce_exp(b, b.neg(square.high), b.neg(square.low))
+    return b.add(ratio.high, b.fma(ratio.high, expm1_reduced(b, reduced), ratio.low)), reduced.n
 
 
 def _erfc_large_f32(b: VectorBuilder, size: Value) -> tuple[Value, Value]:
@@ -108,6 +105,5 @@ def _erfc_large_f32(b: VectorBuilder, size: Value) -> tuple[Value, Value]:
     t = b.fdiv(b.sub(x, centre), b.add(x, centre))
     one = b.const(1, "f64")
     ratio = b.fdiv(b.polynomial(t, _ERFC_F32), b.add(b.add(x, x), one))
-    r, n = reduce_exp(b, b.neg(b.mul(x, x)))
-    e = b.fma(b.polynomial(r, EXP["f32"]), b.mul(r, r), r)
-    return b.fma(ratio, e, ratio), n
+    reduced = reduce_exp(b, b.neg(b.mul(x, x)))
+    return b.fma(ratio, expm1_reduced(b, reduced, {"f64": EXP["f32"]}), ratio), reduced.n

@@ -135,7 +135,8 @@ def asin(b: VectorBuilder, x: Value) -> Value:
     large, t, rest = _half_angle(b, x)
     two = b.const(2, dtype)
     high, low = _QUARTER_TURNS[dtype][2]
-    near_one = b.sub(b.sub(b.const(high, dtype), b.mul(two, t)), b.sub(b.mul(two, rest), b.const(low, dtype)))
+    difference = quick_two_sum(b, b.const(high, dtype), b.neg(b.mul(two, t)))
+    near_one = b.sub(difference.high, b.sub(b.mul(two, rest), b.add(difference.low, b.const(low, dtype))))
     return b.copysign(b.select(large, near_one, b.add(t, rest)), x)
 
 
