@@ -17,10 +17,15 @@ from ..row import MODULES, PRODUCT, Options, Outcome, Target, Timed
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
+def bytecode_environment() -> dict[str, str]:
+    """The environment of a process that keeps Python's bytecode, as an installed package has it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def fresh_environment(cache: str) -> dict[str, str]:
     """The environment of a process that finds no compiled kernels on disk: every cache goes to ``cache``, empty."""
     return {
-        **os.environ,
+        **bytecode_environment(),
         "PULLBACK_CACHE_DIR": cache,
         "XDG_CACHE_HOME": cache,
         "TORCHINDUCTOR_CACHE_DIR": cache,
@@ -42,9 +47,11 @@ class FirstCall:
         for row in rows[:1] if options.tiny else rows:
             libraries = [PRODUCT, *(peer for peer in options.peers if peer in row.builders and peer != "numpy")]
             times: dict[str, list[float]] = {library: [] for library in libraries}
-            for _ in range(1 if options.tiny else self.repeat):
+            for number in range(1 if options.tiny else self.repeat + 1):
                 for library in libraries:
-                    times[library].append(self._time(row, library, options))
+                    seconds_taken = self._time(row, library, options)
+                    if number or options.tiny:  # the first run writes bytecode and reads the disk
+                        times[library].append(seconds_taken)
             seconds = {library: median(values) for library, values in times.items()}
             peers = [library for library in libraries if library != PRODUCT]
             # The bar is JAX's time: PyTorch eager compiles nothing, so only the import stands against it.
@@ -77,7 +84,7 @@ class Import:
         for _ in range(1 if options.tiny else self.repeat):
             for library, statement in statements.items():
                 start = time.perf_counter()
-                subprocess.run([sys.executable, "-c", statement], cwd=ROOT, check=True)
+                subprocess.run([sys.executable, "-c", statement], cwd=ROOT, env=bytecode_environment(), check=True)
                 fastest[library] = min(fastest[library], time.perf_counter() - start)
         bare = fastest.pop("")
         seconds = {library: max(value - bare, 0.0) for library, value in fastest.items()}
