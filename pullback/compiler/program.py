@@ -57,8 +57,8 @@ class Program:
     """
 
     __slots__ = (
-        "_arena_bytes", "_fixed", "_free", "_host_steps", "_input_count", "_numbers", "_output_bytes", "_outputs",
-        "_plan", "_run", "_segments", "_sites", "_slot_count", "donations", "kernels",
+        "_arena_bytes", "_fixed", "_free", "_host_steps", "_in_order", "_input_count", "_numbers", "_output_bytes",
+        "_outputs", "_pack_inputs", "_pack_outputs", "_plan", "_run", "_segments", "_sites", "_slot_count", "donations", "kernels",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, dtypes: list[Any], fixed: list[Any], target: Target, input_count: int) -> None:
@@ -82,6 +82,9 @@ class Program:
             if base.id not in seen:
                 seen.add(base.id)
                 self._output_bytes.append(base.size * base.dtype.itemsize)
+        self._in_order = self._outputs == [(True, number) for number in range(len(self._output_bytes))]
+        self._pack_inputs = struct.Struct(f"={input_count}q").pack_into
+        self._pack_outputs = struct.Struct(f"={len(self._output_bytes)}q").pack_into
         self._sites: list[Site] = []
         self.kernels = [step.kernel for step in plan.steps if step.kernel is not None]
         addresses = kernel_addresses(self.kernels, target)
@@ -209,26 +212,14 @@ class Program:
         except IndexError:
             slots = self._new_slots()
         array, address = slots
-        position = FIRST_INPUT
-        for value in inputs:
-            if type(value) is Buffer:
-                array[position] = value.address
-            else:
-                self._put(array, address, position - FIRST_INPUT, value)
-            position += 1
-        value = None  # no reference of ours may count below
-        fresh: list[Buffer] = []
-        donations = self.donations
-        position = self._slot_count
-        for number, nbytes in enumerate(self._output_bytes):
-            source = donations.get(number)
-            if source is not None and getrefcount(inputs[source]) <= UNSHARED and inputs[source].owned:
-                buffer = inputs[source]
-            else:
-                buffer = allocate(nbytes)
-            fresh.append(buffer)
-            array[position] = buffer.address
-            position += 1
+        try:
+            self._pack_inputs(array, 8 * FIRST_INPUT, *[value.address for value in inputs])
+        except AttributeError:  # there are numbers among them
+            for position, value in enumerate(inputs):
+                self._put(array, address, position, value)
+            value = None  # no reference of ours may count below
+        fresh = self._take_over(inputs) if self.donations else [allocate(nbytes) for nbytes in self._output_bytes]
+        self._pack_outputs(array, 8 * self._slot_count, *[buffer.address for buffer in fresh])
         if self._arena_bytes:
             arena = allocate(self._arena_bytes)
             array[ARENA] = arena.address
@@ -237,14 +228,28 @@ class Program:
             self._run_segments(array, address)
         elif self._run(self._segments[0].address, address):
             driver.start_workers()
-        error = self._slot_count + len(self._output_bytes)
-        if array[error]:
-            _, site, index, size = array[error : error + ERROR_WORDS]
-            array[error] = 0
-            self._free.append(slots)
-            raise self._sites[site].error(index, size)
+        if self._sites:
+            error = self._slot_count + len(self._output_bytes)
+            if array[error]:
+                _, site, index, size = array[error : error + ERROR_WORDS]
+                array[error] = 0
+                self._free.append(slots)
+                raise self._sites[site].error(index, size)
         self._free.append(slots)
+        if self._in_order:
+            return fresh
         return [fresh[number] if made else self._input(inputs, number) for made, number in self._outputs]
+
+    def _take_over(self, inputs: Sequence[Any]) -> list[Buffer]:
+        """Buffers for the outputs; that of a donated input where nobody else holds it."""
+        fresh = []
+        for number, nbytes in enumerate(self._output_bytes):
+            source = self.donations.get(number)
+            if source is not None and getrefcount(inputs[source]) <= UNSHARED and inputs[source].owned:
+                fresh.append(inputs[source])
+            else:
+                fresh.append(allocate(nbytes))
+        return fresh
 
     def _input(self, inputs: Sequence[Any], position: int) -> Buffer:
         """The input that is an output, as a buffer."""
