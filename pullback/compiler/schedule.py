@@ -90,7 +90,7 @@ class KernelBuilder:
         if owner is self.group:
             level = self.group.levels[value.id]
             # Free values that were read elsewhere at first, and joined later, are computed again at that place.
-            if level == "partial" or index == self.canonical[level] or value.kind == "elementwise":
+            if level == "partial" or index == self.canonical[level] or value.kind in ("elementwise", "gather"):
                 return self.compute(value, index)
             raise CompileError(f"{value} is read where its own kernel does not compute it")
         if owner is None or not self.fuser.precedes(value, self.group):
@@ -201,7 +201,12 @@ class KernelBuilder:
             return None
         for member in self._needed(roots):
             level = group.levels[member.id]
-            self.expression(member, self.canonical["full" if level == "full" else "reduced"])
+            try:
+                self.expression(member, self.canonical["full" if level == "full" else "reduced"])
+            except NotAffineError:
+                if member in roots:
+                    raise
+                # Read at another position only, at which its reader computes it.
         stores: list[tuple[int, int]] = []
         row_stores: list[tuple[int, int]] = []
         for root in roots:
