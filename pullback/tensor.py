@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .api.indexing import At
 
+_NEGATIVE = by_name("negative")
 _OPERANDS: tuple[type, ...] = (np.ndarray, np.generic, bool, int, float, complex, list, tuple)
 
 
@@ -149,7 +150,7 @@ class Tensor(Handle):
         """Where the value lives: ``"cpu"``."""
         return "cpu"
 
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:  # noqa: ARG002
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor itself: there is one device so far."""
         if device != "cpu":
             from .errors import DeviceError
@@ -373,7 +374,7 @@ class Tensor(Handle):
             return
         self._grad = value
 
-    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:  # noqa: ARG002
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
         """Add the gradient of this tensor to ``.grad`` of every tensor with ``requires_grad_()`` that it depends on.
 
         gradient: the cotangent, of this tensor's shape; needed unless the tensor has one element.
@@ -470,19 +471,22 @@ class Tensor(Handle):
     __imatmul__ = _in_place("__matmul__")
 
     def __neg__(self) -> Tensor:
-        return _elementwise.negative(self)
+        node = self.node
+        if node.dtype.kind == "f":
+            return Tensor(Node(_NEGATIVE, (node,), (), node.shape, node.dtype, node.weak))
+        return _unary.negative(self)
 
     def __pos__(self) -> Tensor:
-        return _elementwise.positive(self)
+        return _unary.positive(self)
 
     def __abs__(self) -> Tensor:
-        return _elementwise.abs(self)
+        return _unary.abs(self)
 
     def __invert__(self) -> Tensor:
-        return _elementwise.bitwise_invert(self)
+        return _unary.bitwise_invert(self)
 
     def __round__(self, ndigits: int | None = None) -> Tensor:
-        return _elementwise.round(self, ndigits or 0)
+        return _unary.round(self, ndigits or 0)
 
     # -- methods with a public function of the same name ---------------------------------------------------------------
 
@@ -537,7 +541,7 @@ class Tensor(Handle):
 
     def round(self, decimals: int = 0) -> Tensor:
         """Rounded, halves to even."""
-        return _elementwise.round(self, decimals)
+        return _unary.round(self, decimals)
 
     def dot(self, other: Any) -> Tensor:
         """NumPy's ``dot``."""
@@ -602,3 +606,4 @@ from .api import indexing as _indexing  # noqa: E402
 from .api import manipulation as _manipulation  # noqa: E402
 from .api import reduction as _reduction  # noqa: E402
 from .api import sorting as _sorting  # noqa: E402
+from .api import unary as _unary  # noqa: E402

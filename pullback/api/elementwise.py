@@ -1,4 +1,4 @@
-"""Elementwise functions, with the array API's names and NumPy's besides.
+"""Elementwise functions, with the array API's names and NumPy's besides; those of one operand stand in unary.py.
 
 Operands may be tensors, NumPy arrays, Python numbers or nested lists; they are promoted (see dtypes.py) and broadcast
 NumPy's way. Functions that leave the integers (``exp``, ``divide``...) give the default float dtype for integer
@@ -8,7 +8,6 @@ operands. All raise ShapeError for shapes that do not broadcast and DTypeError f
 from __future__ import annotations
 
 import builtins
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,255 +20,11 @@ from ..ops import leaf
 from ..ops.record import Op
 from ..ops.registry import by_name
 from ..tensor import Tensor
-from .convert import ArrayLike, as_node, binary, cast_node, floating, promote, scalar_node
+from .convert import ArrayLike, binary, cast_node, floating, promote, scalar_node
+from .unary import *  # noqa: F403 - this module has all elementwise functions
+from .unary import node_of
 
 _MAX_STATIC_EXPONENT = 8
-
-
-def _node(x: ArrayLike, op: str) -> Node:
-    return x.node if isinstance(x, Tensor) else as_node(x, None, op)
-
-
-def _float_unary(function: Callable[[Node], Node], x: ArrayLike, op: str) -> Tensor:
-    node = _node(x, op)
-    return Tensor(function(node if node.dtype.kind == "f" else floating(node)))
-
-
-def _numeric_unary(function: Callable[[Node], Node], x: ArrayLike, op: str) -> Tensor:
-    return Tensor(function(_node(x, op)))
-
-
-# -- one operand, floating result --------------------------------------------------------------------------------------
-
-
-def sqrt(x: ArrayLike, /) -> Tensor:
-    """Square root; NaN below 0, and the derivative at 0 is infinite."""
-    return _float_unary(ops.sqrt, x, "sqrt")
-
-
-def rsqrt(x: ArrayLike, /) -> Tensor:
-    """``1 / sqrt(x)``."""
-    return _float_unary(ops.rsqrt, x, "rsqrt")
-
-
-def cbrt(x: ArrayLike, /) -> Tensor:
-    """Cube root, of negative numbers too."""
-    return _float_unary(ops.cbrt, x, "cbrt")
-
-
-def reciprocal(x: ArrayLike, /) -> Tensor:
-    """``1 / x``."""
-    return _float_unary(ops.reciprocal, x, "reciprocal")
-
-
-def exp(x: ArrayLike, /) -> Tensor:
-    """``e ** x``."""
-    return _float_unary(ops.exp, x, "exp")
-
-
-def exp2(x: ArrayLike, /) -> Tensor:
-    """``2 ** x``."""
-    return _float_unary(ops.exp2, x, "exp2")
-
-
-def expm1(x: ArrayLike, /) -> Tensor:
-    """``e ** x - 1``, accurate near 0."""
-    return _float_unary(ops.expm1, x, "expm1")
-
-
-def log(x: ArrayLike, /) -> Tensor:
-    """Natural logarithm; -inf at 0, NaN below."""
-    return _float_unary(ops.log, x, "log")
-
-
-def log2(x: ArrayLike, /) -> Tensor:
-    """Logarithm to base 2."""
-    return _float_unary(ops.log2, x, "log2")
-
-
-def log10(x: ArrayLike, /) -> Tensor:
-    """Logarithm to base 10."""
-    return _float_unary(ops.log10, x, "log10")
-
-
-def log1p(x: ArrayLike, /) -> Tensor:
-    """``log(1 + x)``, accurate near 0."""
-    return _float_unary(ops.log1p, x, "log1p")
-
-
-def sin(x: ArrayLike, /) -> Tensor:
-    """Sine of radians."""
-    return _float_unary(ops.sin, x, "sin")
-
-
-def cos(x: ArrayLike, /) -> Tensor:
-    """Cosine of radians."""
-    return _float_unary(ops.cos, x, "cos")
-
-
-def tan(x: ArrayLike, /) -> Tensor:
-    """Tangent of radians."""
-    return _float_unary(ops.tan, x, "tan")
-
-
-def asin(x: ArrayLike, /) -> Tensor:
-    """Inverse sine, in [-pi/2, pi/2]; NaN outside [-1, 1]."""
-    return _float_unary(ops.asin, x, "asin")
-
-
-def acos(x: ArrayLike, /) -> Tensor:
-    """Inverse cosine, in [0, pi]; NaN outside [-1, 1]."""
-    return _float_unary(ops.acos, x, "acos")
-
-
-def atan(x: ArrayLike, /) -> Tensor:
-    """Inverse tangent, in [-pi/2, pi/2]."""
-    return _float_unary(ops.atan, x, "atan")
-
-
-def sinh(x: ArrayLike, /) -> Tensor:
-    """Hyperbolic sine."""
-    return _float_unary(ops.sinh, x, "sinh")
-
-
-def cosh(x: ArrayLike, /) -> Tensor:
-    """Hyperbolic cosine."""
-    return _float_unary(ops.cosh, x, "cosh")
-
-
-def tanh(x: ArrayLike, /) -> Tensor:
-    """Hyperbolic tangent."""
-    return _float_unary(ops.tanh, x, "tanh")
-
-
-def asinh(x: ArrayLike, /) -> Tensor:
-    """Inverse hyperbolic sine."""
-    return _float_unary(ops.asinh, x, "asinh")
-
-
-def acosh(x: ArrayLike, /) -> Tensor:
-    """Inverse hyperbolic cosine; NaN below 1."""
-    return _float_unary(ops.acosh, x, "acosh")
-
-
-def atanh(x: ArrayLike, /) -> Tensor:
-    """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
-    return _float_unary(ops.atanh, x, "atanh")
-
-
-def erf(x: ArrayLike, /) -> Tensor:
-    """Error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to x."""
-    return _float_unary(ops.erf, x, "erf")
-
-
-def erfc(x: ArrayLike, /) -> Tensor:
-    """``1 - erf(x)``, accurate for large x."""
-    return _float_unary(ops.erfc, x, "erfc")
-
-
-def sigmoid(x: ArrayLike, /) -> Tensor:
-    """Logistic function ``1 / (1 + exp(-x))``, without overflow."""
-    return _float_unary(ops.sigmoid, x, "sigmoid")
-
-
-# -- one operand, same dtype -------------------------------------------------------------------------------------------
-
-
-def negative(x: ArrayLike, /) -> Tensor:
-    """``-x``; a bool tensor raises DTypeError, as in NumPy."""
-    return _numeric_unary(ops.negative, x, "negative")
-
-
-def positive(x: ArrayLike, /) -> Tensor:
-    """``x`` itself."""
-    return Tensor(_node(x, "positive"))
-
-
-def abs(x: ArrayLike, /) -> Tensor:
-    """Absolute value; its derivative is sign(x), 0 at 0."""
-    node = _node(x, "abs")
-    return Tensor(node if node.dtype.kind in "bu" else ops.abs(node))
-
-
-def sign(x: ArrayLike, /) -> Tensor:
-    """-1, 0 or 1; NaN stays NaN. The derivative is 0."""
-    return _numeric_unary(ops.sign, x, "sign")
-
-
-def square(x: ArrayLike, /) -> Tensor:
-    """``x * x``."""
-    return _numeric_unary(ops.square, x, "square")
-
-
-def floor(x: ArrayLike, /) -> Tensor:
-    """Largest integer not above x, in x's dtype."""
-    return _numeric_unary(ops.floor, x, "floor")
-
-
-def ceil(x: ArrayLike, /) -> Tensor:
-    """Smallest integer not below x, in x's dtype."""
-    return _numeric_unary(ops.ceil, x, "ceil")
-
-
-def trunc(x: ArrayLike, /) -> Tensor:
-    """Nearest integer towards 0, in x's dtype."""
-    return _numeric_unary(ops.trunc, x, "trunc")
-
-
-def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:
-    """Nearest number of ``decimals`` decimals, halves to even (as ``x * 10**decimals`` falls)."""
-    node = _node(x, "round")
-    if decimals == 0:
-        return Tensor(ops.round(node))
-    if node.dtype.kind != "f":
-        if decimals > 0:
-            return Tensor(node)
-        scale = 10**-decimals
-        exact = ops.cast(node, dtypes.float64)
-        return Tensor(ops.cast(ops.multiply(ops.round(ops.divide(exact, scale)), scale), node.dtype))
-    scale = 10.0 ** builtins.abs(decimals)
-    if decimals > 0:
-        return Tensor(ops.divide(ops.round(ops.multiply(node, scale)), scale))
-    return Tensor(ops.multiply(ops.round(ops.divide(node, scale)), scale))
-
-
-def isnan(x: ArrayLike, /) -> Tensor:
-    """Whether each element is NaN."""
-    return _float_test(ops.isnan, x, "isnan", False)
-
-
-def isinf(x: ArrayLike, /) -> Tensor:
-    """Whether each element is infinite."""
-    return _float_test(ops.isinf, x, "isinf", False)
-
-
-def isfinite(x: ArrayLike, /) -> Tensor:
-    """Whether each element is neither NaN nor infinite."""
-    return _float_test(ops.isfinite, x, "isfinite", True)
-
-
-def _float_test(function: Callable[[Node], Node], x: ArrayLike, op: str, otherwise: bool) -> Tensor:
-    node = _node(x, op)
-    return Tensor(function(node) if node.dtype.kind == "f" else leaf.full(node.shape, otherwise, dtypes.bool_))
-
-
-def signbit(x: ArrayLike, /) -> Tensor:
-    """Whether the sign bit is set, for -0.0 and NaN too."""
-    node = _node(x, "signbit")
-    if node.dtype.kind != "f":
-        return Tensor(ops.less(node, 0))
-    return Tensor(ops.less(ops.copysign(leaf.ones_like(node), node), 0))
-
-
-def logical_not(x: ArrayLike, /) -> Tensor:
-    """Not x; numbers count as true unless they are 0."""
-    node = _node(x, "logical_not")
-    return Tensor(ops.logical_not(node) if node.dtype.kind == "b" else ops.equal(node, 0))
-
-
-def bitwise_invert(x: ArrayLike, /) -> Tensor:
-    """All bits flipped; logical not for bools."""
-    return _numeric_unary(ops.bitwise_invert, x, "bitwise_invert")
 
 
 # -- arithmetic of two operands ----------------------------------------------------------------------------------------
@@ -337,7 +92,7 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """
     kind = type(x2)
     if (kind is int or kind is float) and not isinstance(x1, int | float):
-        base = _node(x1, "pow")
+        base = node_of(x1, "pow")
         if kind is int and base.dtype.kind in "biu":
             if x2 < 0:
                 raise ValueError("Integers to negative integer powers are not allowed.")
@@ -436,7 +191,7 @@ def _compare(function: Callable[[Node, Node], Node], x1: ArrayLike, x2: ArrayLik
         left_is_number = isinstance(x1, int)
         number, tensor = (x1, x2) if left_is_number else (x2, x1)
         below = (number > 0) != left_is_number
-        node = _node(tensor, op)
+        node = node_of(tensor, op)
         return Tensor(leaf.full(node.shape, outcome[0 if below else 1] == "t", dtypes.bool_))
     return Tensor(function(a, b))
 
@@ -492,17 +247,17 @@ def truth(node: Node) -> Node:
 
 def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Both true; numbers count as true unless they are 0."""
-    return Tensor(ops.logical_and(truth(_node(x1, "logical_and")), truth(_node(x2, "logical_and"))))
+    return Tensor(ops.logical_and(truth(node_of(x1, "logical_and")), truth(node_of(x2, "logical_and"))))
 
 
 def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Either true; numbers count as true unless they are 0."""
-    return Tensor(ops.logical_or(truth(_node(x1, "logical_or")), truth(_node(x2, "logical_or"))))
+    return Tensor(ops.logical_or(truth(node_of(x1, "logical_or")), truth(node_of(x2, "logical_or"))))
 
 
 def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Exactly one true; numbers count as true unless they are 0."""
-    return Tensor(ops.logical_xor(truth(_node(x1, "logical_xor")), truth(_node(x2, "logical_xor"))))
+    return Tensor(ops.logical_xor(truth(node_of(x1, "logical_xor")), truth(node_of(x2, "logical_xor"))))
 
 
 def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -539,7 +294,7 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     condition: bool; numbers count as true unless they are 0.
     """
     a, b = promote(x1, x2, op="where")
-    return Tensor(ops.where(truth(_node(condition, "where")), a, b))
+    return Tensor(ops.where(truth(node_of(condition, "where")), a, b))
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
@@ -548,12 +303,12 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
     The gradient on a bound is 1 (PyTorch's convention). A Python bound does not change x's dtype: a float bound of an
     integer tensor raises DTypeError.
     """
-    node = _node(x, "clip")
+    node = node_of(x, "clip")
     dtype = node.dtype
     strong: list[Any] = [node]
     for bound in (min, max):
         if bound is not None and not isinstance(bound, int | float):
-            strong.append(_node(bound, "clip"))
+            strong.append(node_of(bound, "clip"))
     if len(strong) > 1:
         node = promote(*strong, op="clip")[0]
         dtype = node.dtype
@@ -579,38 +334,13 @@ def _bound(bound: ArrayLike | None, dtype: DType, name: str, upper: bool) -> Nod
         raise DTypeError(f"clip: {name}={bound} is a float, the tensor {dtype.name}; cast one of them")
     if isinstance(bound, int | float) and not isinstance(bound, Tensor):
         return scalar_node(bound, dtype)
-    return cast_node(_node(bound, "clip"), dtype)
-
-
-def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """NaN replaced by ``nan``, infinities by ``posinf`` and ``neginf`` (the dtype's largest numbers if None)."""
-    node = _node(x, "nan_to_num")
-    if node.dtype.kind != "f":
-        return Tensor(node)
-    limit = dtypes.finfo(node.dtype).max
-    result = ops.where(ops.isnan(node), float(nan), node)
-    result = ops.where(ops.equal(node, float("inf")), limit if posinf is None else float(posinf), result)
-    return Tensor(ops.where(ops.equal(node, float("-inf")), -limit if neginf is None else float(neginf), result))
-
-
-def deg2rad(x: ArrayLike, /) -> Tensor:
-    """Degrees to radians."""
-    return Tensor(ops.multiply(floating(_node(x, "deg2rad")), math.pi / 180.0))
-
-
-def rad2deg(x: ArrayLike, /) -> Tensor:
-    """Radians to degrees."""
-    return Tensor(ops.multiply(floating(_node(x, "rad2deg")), 180.0 / math.pi))
+    return cast_node(node_of(bound, "clip"), dtype)
 
 
 # -- NumPy's names -----------------------------------------------------------------------------------------------------
 
-absolute = abs
-arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
-arcsinh, arccosh, arctanh = asinh, acosh, atanh
+arctan2 = atan2
 power = pow
 mod = remainder
 true_divide = divide
-invert = bitwise_invert
 left_shift, right_shift = bitwise_left_shift, bitwise_right_shift
-degrees, radians = rad2deg, deg2rad

@@ -16,6 +16,8 @@ def eval(*pytrees: Any) -> None:
 
     Raises TraceError inside ``jit``, IndexError if an index tensor was out of range.
     """
+    if len(pytrees) == 1 and type(pytrees[0]) is Tensor and pytrees[0].node.buffer is not None:
+        return
     from ..transforms import pytree
 
     nodes = [leaf.node for tree in pytrees for leaf in pytree.leaves(tree) if isinstance(leaf, Tensor)]

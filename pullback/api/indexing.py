@@ -1,205 +1,39 @@
 """Indexing by NumPy's rules: ``x[index]``, ``x[index] = value``, ``x.at[index].add(value)``, ``take``.
 
-An index is built of ints, slices, ``...``, ``None``, integer arrays and boolean masks. Ints and NumPy arrays are
-checked at once; integer tensors when the graph runs (their values may not be known before), with the same IndexError. A
-mask has to be evaluated to know how many elements it picks, so inside ``jit`` it raises TraceError and names ``where``;
-writing a value that broadcasts through a mask needs no count and works everywhere.
+What an index means is worked out in index_plan.py. A mask has to be evaluated to know how many elements it picks, so
+reading through one inside ``jit`` raises TraceError and names ``where``; writing a value that broadcasts through a mask
+needs no count and works everywhere.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import dtypes
 from ..errors import DTypeError, ShapeError
 from ..graph.node import Node
-from ..interop import is_traced, materialize, numpy_to_node
+from ..interop import materialize, numpy_to_node
 from ..ops import elementwise as ops
 from ..ops import indexing as index_ops
 from ..ops import leaf
 from ..ops import movement as move
 from ..shapes import Shape, broadcast_shapes, normalize_axis, size_of
+from ..tensor import Tensor
 from .convert import ArrayLike, as_node, cast_node, scalar_node
-
-if TYPE_CHECKING:
-    from ..tensor import Tensor
-
-
-class _Slice(NamedTuple):
-    """A slice of one axis, its bounds counted from the front; ``step`` may be negative."""
-
-    start: int
-    step: int
-    length: int
-
-
-class _Array(NamedTuple):
-    """An integer array on one axis: in range, int64."""
-
-    positions: Node
-
-
-_Entry = int | _Slice | _Array | None  # None is a new axis
-
-
-class Plan(NamedTuple):
-    """An index resolved against a shape.
-
-    merged: the array's shape after each mask's axes have become one; every entry but None then takes one axis.
-    together: whether the array entries (ints count as such beside arrays) stand next to each other, so that their axes
-    stay in place; else the axes go to the front.
-    """
-
-    merged: Shape
-    entries: tuple[_Entry, ...]
-    together: bool
-
-    @property
-    def arrays(self) -> list[_Array]:
-        return [e for e in self.entries if isinstance(e, _Array)]
-
-
-# -- reading an index --------------------------------------------------------------------------------------------------
-
-
-def _is_int(entry: Any) -> bool:
-    return isinstance(entry, int | np.integer) and not isinstance(entry, bool)
-
-
-def _classify(entry: Any) -> Any:
-    """An index entry as an int, a slice, None, Ellipsis, or a node of integers or bools."""
-    from ..tensor import Tensor
-
-    if entry is None or entry is Ellipsis or isinstance(entry, slice):
-        return entry
-    if _is_int(entry):
-        return int(entry)
-    if isinstance(entry, Tensor):
-        node = entry.node
-    elif isinstance(entry, bool | np.bool_):
-        return leaf.constant(bool(entry), dtypes.bool_)
-    elif isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) == 0:
-        return leaf.data(np.zeros((0,), np.int64), False)
-    elif isinstance(entry, np.ndarray | Sequence) and not isinstance(entry, str):
-        node = as_node(entry, None, "index")
-    elif hasattr(entry, "__index__"):
-        return operator.index(entry)
-    else:
-        raise IndexError(
-            f"only integers, slices, '...', None, integer or boolean arrays are indices, got {type(entry).__name__}"
-        )
-    if node.dtype.kind not in "biu":
-        raise IndexError(f"arrays used as indices must be of integer or bool dtype, got {node.dtype.name}")
-    return node
-
-
-def _taken_axes(entry: Any) -> int:
-    if entry is None or entry is Ellipsis:
-        return 0
-    if type(entry) is Node and entry.dtype.kind == "b":
-        return len(entry.shape)
-    return 1
-
-
-def _resolve_slice(entry: slice, extent: int) -> _Slice:
-    try:
-        start, stop, step = entry.indices(extent)
-    except TypeError as error:
-        raise IndexError(f"slice bounds must be integers or None, got {entry}") from error
-    return _Slice(start, step, len(range(start, stop, step)))
-
-
-def _resolve_int(entry: int, extent: int, axis: int) -> int:
-    if not -extent <= entry < extent:
-        raise IndexError(f"index {entry} is out of bounds for axis {axis} with size {extent}")
-    return entry + extent if entry < 0 else entry
-
-
-def checked_index(node: Node, extent: int, axis: int) -> Node:
-    """Integer positions on an axis, counted from the front; IndexError at once where the values are already known."""
-    if node.op is leaf.DATA and node.buffer is not None and not is_traced(node) and node.size <= 1 << 16:
-        values = node.buffer.numpy(node.shape, node.dtype.numpy)
-        outside = (values >= extent) | ((values < -extent) if node.dtype.kind == "i" else False)
-        if outside.any():
-            value = int(np.asarray(values)[outside].flat[0])
-            raise IndexError(f"index {value} is out of bounds for axis {axis} with size {extent}")
-    return ops.check_index(node, extent, f"index into axis {axis}")
-
-
-def _mask_positions(mask: Node, shape: Shape, first: int) -> Node:
-    """Where a mask over the axes from ``first`` on holds, counted along these axes merged into one."""
-    for offset, extent in enumerate(mask.shape):
-        if shape[first + offset] != extent:
-            raise IndexError(
-                f"boolean index of shape {mask.shape} does not match shape {shape} along axis {first + offset}: "
-                f"{extent} against {shape[first + offset]}"
-            )
-    values = materialize(mask, "indexing by a boolean mask (the number of true elements becomes an extent)")
-    return leaf.data(np.flatnonzero(values), False)
-
-
-def resolve(index: Any, shape: Shape) -> Plan:
-    """The plan of ``index`` for an array of ``shape``; IndexError if it does not fit."""
-    entries = [_classify(entry) for entry in (index if isinstance(index, tuple) else (index,))]
-    taken = sum(map(_taken_axes, entries))
-    rank = len(shape)
-    if taken > rank:
-        raise IndexError(f"too many indices: {taken} for an array of {rank} axes (shape {shape})")
-    ellipses = [position for position, entry in enumerate(entries) if entry is Ellipsis]
-    if len(ellipses) > 1:
-        raise IndexError("an index can have only one ellipsis ('...')")
-    full = [slice(None)] * (rank - taken)
-    where = ellipses[0] if ellipses else len(entries)
-    separated = bool(ellipses)  # an ellipsis parts its neighbours even where it stands for no axis
-    entries[where : where + 1] = full if not separated or full else [Ellipsis]
-
-    merged: list[int] = []
-    resolved: list[_Entry] = []
-    advanced: list[int] = []
-    axis = 0
-    has_array = any(type(entry) is Node for entry in entries)
-    for position, entry in enumerate(entries):
-        if entry is Ellipsis:
-            continue
-        if entry is None:
-            resolved.append(None)
-            continue
-        if type(entry) is Node:
-            advanced.append(position)
-            if entry.dtype.kind == "b":
-                count = len(entry.shape)
-                resolved.append(_Array(_mask_positions(entry, shape, axis)))
-                merged.append(size_of(shape[axis : axis + count]))
-                axis += count
-                continue
-            resolved.append(_Array(checked_index(entry, shape[axis], axis)))
-        elif isinstance(entry, slice):
-            resolved.append(_resolve_slice(entry, shape[axis]))
-        else:
-            if has_array:
-                advanced.append(position)
-            resolved.append(_resolve_int(entry, shape[axis], axis))
-        merged.append(shape[axis])
-        axis += 1
-    together = not advanced or advanced[-1] - advanced[0] + 1 == len(advanced)
-    return Plan(tuple(merged), tuple(resolved), together)
-
+from .index_plan import IndexArray, Plan, Slice, checked_index, classify, resolve, resolve_int
 
 # -- x[index] ----------------------------------------------------------------------------------------------------------
 
 
 def get_item(tensor: Tensor, index: Any) -> Tensor:
     """``tensor[index]``."""
-    from ..tensor import Tensor
-
     node = tensor.node
     if type(index) is int and node.shape:
         extent = node.shape[0]
-        start = _resolve_int(index, extent, 0)
+        start = resolve_int(index, extent, 0)
         return Tensor(move.reshape(move.slice_axis(node, 0, start, start + 1), node.shape[1:]))
     return Tensor(get_node(node, resolve(index, node.shape)))
 
@@ -221,7 +55,7 @@ def get_node(node: Node, plan: Plan) -> Node:
             continue
         extent = plan.merged[axis]
         start, stop, step = 0, extent, 1
-        if isinstance(entry, _Slice):
+        if isinstance(entry, Slice):
             if entry.length == 0:
                 stop = 0
             elif entry.step > 0:
@@ -235,7 +69,7 @@ def get_node(node: Node, plan: Plan) -> Node:
         else:
             if beside_arrays and not seen_advanced:
                 place, seen_advanced = len(kept), True
-            if isinstance(entry, _Array):
+            if isinstance(entry, IndexArray):
                 array_axes.append(len(kept))
                 arrays.append(entry.positions)
                 kept.append(extent)
@@ -331,7 +165,7 @@ def _lone_mask(index: Any) -> Node | None:
             return None
     if index is None or index is Ellipsis or isinstance(index, slice | int):
         return None
-    node = _classify(index)
+    node = classify(index)
     return node if type(node) is Node and node.dtype.kind == "b" else None
 
 
@@ -360,7 +194,7 @@ def _fills_much(plan: Plan) -> bool:
         if entry is None:
             continue
         extent = plan.merged[axis]
-        if isinstance(entry, _Slice):
+        if isinstance(entry, Slice):
             region *= entry.length
             partial += entry.length != extent
         axis += 1
@@ -388,7 +222,7 @@ def _write_region(node: Node, plan: Plan, value: Node, mode: str) -> Node:
             shape.append(1)
             continue
         extent = plan.merged[axis]
-        if isinstance(entry, _Slice):
+        if isinstance(entry, Slice):
             shape.append(entry.length)
             count, step = entry.length, abs(entry.step)
             first = entry.start if entry.step > 0 else entry.start + entry.step * (count - 1)
@@ -418,12 +252,12 @@ def _write_scattered(node: Node, plan: Plan, value: Node, mode: Any) -> Node:
     arrays = [e.positions for e in plan.arrays]
     array_shape = broadcast_index_shapes(arrays) if arrays else ()
     # The axes of x[index] other than the arrays' own, in order: slices and new axes.
-    kept = [e for e in plan.entries if e is None or isinstance(e, _Slice)]
+    kept = [e for e in plan.entries if e is None or isinstance(e, Slice)]
     kept_shape = tuple([1 if e is None else e.length for e in kept])
     place = 0
     if plan.together and arrays:
-        first = next(i for i, e in enumerate(plan.entries) if isinstance(e, int | _Array))
-        place = sum(1 for e in plan.entries[:first] if e is None or isinstance(e, _Slice))
+        first = next(i for i, e in enumerate(plan.entries) if isinstance(e, int | IndexArray))
+        place = sum(1 for e in plan.entries[:first] if e is None or isinstance(e, Slice))
     value = _fit_value(value, kept_shape[:place] + array_shape + kept_shape[place:])
     front = len(array_shape)
     if place and front:
@@ -431,7 +265,7 @@ def _write_scattered(node: Node, plan: Plan, value: Node, mode: Any) -> Node:
         value = move.permute(value, (*range(place, place + front), *range(place), *range(place + front, rank)))
 
     extents = [extent for extent, e in zip(plan.merged, [e for e in plan.entries if e is not None], strict=True)
-               if isinstance(e, _Slice)]
+               if isinstance(e, Slice)]
     slices = [e for e in kept if e is not None]
     value = _reshape(value, array_shape + tuple([e.length for e in slices]))
     whole = [e.step == 1 and e.length == extent for e, extent in zip(slices, extents, strict=True)]
@@ -446,10 +280,10 @@ def _write_scattered(node: Node, plan: Plan, value: Node, mode: Any) -> Node:
     used = 0
     position = 0
     for axis, entry in enumerate([e for e in plan.entries if e is not None]):
-        if isinstance(entry, _Array):
+        if isinstance(entry, IndexArray):
             lined_up = _broadcast(entry.positions, array_shape)
             index = _broadcast(_reshape(lined_up, array_shape + (1,) * len(partial)), grid)
-        elif isinstance(entry, _Slice):
+        elif isinstance(entry, Slice):
             is_whole = whole[position]
             position += 1
             if is_whole:
@@ -494,9 +328,7 @@ class IndexedUpdate:
         self._index = index
 
     def _update(self, value: ArrayLike, mode: str) -> Tensor:
-        from ..tensor import Tensor
-
-        return Tensor(update(self._tensor.node, self._index, value, mode))
+            return Tensor(update(self._tensor.node, self._index, value, mode))
 
     def get(self) -> Tensor:
         """``x[index]``."""
@@ -512,7 +344,7 @@ class IndexedUpdate:
 
     def subtract(self, value: ArrayLike) -> Tensor:
         """``x`` with ``value`` subtracted at ``index``."""
-        from .elementwise import negative
+        from .unary import negative
 
         return self._update(negative(value), "add")
 
@@ -551,8 +383,6 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor
 
     axis: None takes from the flattened array. IndexError for an index out of range.
     """
-    from ..tensor import Tensor
-
     node = as_node(x, None, "take")
     if axis is None:
         node = move.reshape(node, (node.size,))
@@ -572,8 +402,6 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tens
 
     ``indices`` has x's rank and broadcasts against it on the other axes.
     """
-    from ..tensor import Tensor
-
     node = as_node(x, None, "take_along_axis")
     rank = len(node.shape)
     a = normalize_axis(axis, rank, "take_along_axis")
@@ -601,8 +429,6 @@ def take_along_node(node: Node, index: Node, axis: int) -> Node:
 
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     """Positions of the elements that are not 0, an int64 tensor an axis. Evaluates ``x``: TraceError in ``jit``."""
-    from ..tensor import Tensor
-
     node = as_node(x, None, "nonzero")
     if not node.shape:
         raise ShapeError("nonzero: a 0-d tensor has no positions; use pb.atleast_1d")

@@ -1,0 +1,291 @@
+"""Elementwise functions of one operand, with the array API's names and NumPy's besides (see elementwise.py)."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+
+from .. import dtypes
+from ..graph.node import Node
+from ..ops import elementwise as ops
+from ..ops import leaf
+from ..tensor import Tensor
+from .convert import ArrayLike, as_node, floating
+
+
+def node_of(x: ArrayLike, op: str) -> Node:
+    """The node of an operand."""
+    return x.node if isinstance(x, Tensor) else as_node(x, None, op)
+
+
+def _float_unary(function: Callable[[Node], Node], x: ArrayLike, op: str) -> Tensor:
+    node = node_of(x, op)
+    return Tensor(function(node if node.dtype.kind == "f" else floating(node)))
+
+
+def _numeric_unary(function: Callable[[Node], Node], x: ArrayLike, op: str) -> Tensor:
+    return Tensor(function(node_of(x, op)))
+
+
+# -- one operand, floating result --------------------------------------------------------------------------------------
+
+
+def sqrt(x: ArrayLike, /) -> Tensor:
+    """Square root; NaN below 0, and the derivative at 0 is infinite."""
+    return _float_unary(ops.sqrt, x, "sqrt")
+
+
+def rsqrt(x: ArrayLike, /) -> Tensor:
+    """``1 / sqrt(x)``."""
+    return _float_unary(ops.rsqrt, x, "rsqrt")
+
+
+def cbrt(x: ArrayLike, /) -> Tensor:
+    """Cube root, of negative numbers too."""
+    return _float_unary(ops.cbrt, x, "cbrt")
+
+
+def reciprocal(x: ArrayLike, /) -> Tensor:
+    """``1 / x``."""
+    return _float_unary(ops.reciprocal, x, "reciprocal")
+
+
+def exp(x: ArrayLike, /) -> Tensor:
+    """``e ** x``."""
+    return _float_unary(ops.exp, x, "exp")
+
+
+def exp2(x: ArrayLike, /) -> Tensor:
+    """``2 ** x``."""
+    return _float_unary(ops.exp2, x, "exp2")
+
+
+def expm1(x: ArrayLike, /) -> Tensor:
+    """``e ** x - 1``, accurate near 0."""
+    return _float_unary(ops.expm1, x, "expm1")
+
+
+def log(x: ArrayLike, /) -> Tensor:
+    """Natural logarithm; -inf at 0, NaN below."""
+    return _float_unary(ops.log, x, "log")
+
+
+def log2(x: ArrayLike, /) -> Tensor:
+    """Logarithm to base 2."""
+    return _float_unary(ops.log2, x, "log2")
+
+
+def log10(x: ArrayLike, /) -> Tensor:
+    """Logarithm to base 10."""
+    return _float_unary(ops.log10, x, "log10")
+
+
+def log1p(x: ArrayLike, /) -> Tensor:
+    """``log(1 + x)``, accurate near 0."""
+    return _float_unary(ops.log1p, x, "log1p")
+
+
+def sin(x: ArrayLike, /) -> Tensor:
+    """Sine of radians."""
+    return _float_unary(ops.sin, x, "sin")
+
+
+def cos(x: ArrayLike, /) -> Tensor:
+    """Cosine of radians."""
+    return _float_unary(ops.cos, x, "cos")
+
+
+def tan(x: ArrayLike, /) -> Tensor:
+    """Tangent of radians."""
+    return _float_unary(ops.tan, x, "tan")
+
+
+def asin(x: ArrayLike, /) -> Tensor:
+    """Inverse sine, in [-pi/2, pi/2]; NaN outside [-1, 1]."""
+    return _float_unary(ops.asin, x, "asin")
+
+
+def acos(x: ArrayLike, /) -> Tensor:
+    """Inverse cosine, in [0, pi]; NaN outside [-1, 1]."""
+    return _float_unary(ops.acos, x, "acos")
+
+
+def atan(x: ArrayLike, /) -> Tensor:
+    """Inverse tangent, in [-pi/2, pi/2]."""
+    return _float_unary(ops.atan, x, "atan")
+
+
+def sinh(x: ArrayLike, /) -> Tensor:
+    """Hyperbolic sine."""
+    return _float_unary(ops.sinh, x, "sinh")
+
+
+def cosh(x: ArrayLike, /) -> Tensor:
+    """Hyperbolic cosine."""
+    return _float_unary(ops.cosh, x, "cosh")
+
+
+def tanh(x: ArrayLike, /) -> Tensor:
+    """Hyperbolic tangent."""
+    return _float_unary(ops.tanh, x, "tanh")
+
+
+def asinh(x: ArrayLike, /) -> Tensor:
+    """Inverse hyperbolic sine."""
+    return _float_unary(ops.asinh, x, "asinh")
+
+
+def acosh(x: ArrayLike, /) -> Tensor:
+    """Inverse hyperbolic cosine; NaN below 1."""
+    return _float_unary(ops.acosh, x, "acosh")
+
+
+def atanh(x: ArrayLike, /) -> Tensor:
+    """Inverse hyperbolic tangent; NaN outside [-1, 1]."""
+    return _float_unary(ops.atanh, x, "atanh")
+
+
+def erf(x: ArrayLike, /) -> Tensor:
+    """Error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to x."""
+    return _float_unary(ops.erf, x, "erf")
+
+
+def erfc(x: ArrayLike, /) -> Tensor:
+    """``1 - erf(x)``, accurate for large x."""
+    return _float_unary(ops.erfc, x, "erfc")
+
+
+def sigmoid(x: ArrayLike, /) -> Tensor:
+    """Logistic function ``1 / (1 + exp(-x))``, without overflow."""
+    return _float_unary(ops.sigmoid, x, "sigmoid")
+
+
+# -- one operand, same dtype -------------------------------------------------------------------------------------------
+
+
+def negative(x: ArrayLike, /) -> Tensor:
+    """``-x``; a bool tensor raises DTypeError, as in NumPy."""
+    return _numeric_unary(ops.negative, x, "negative")
+
+
+def positive(x: ArrayLike, /) -> Tensor:
+    """``x`` itself."""
+    return Tensor(node_of(x, "positive"))
+
+
+def abs(x: ArrayLike, /) -> Tensor:
+    """Absolute value; its derivative is sign(x), 0 at 0."""
+    node = node_of(x, "abs")
+    return Tensor(node if node.dtype.kind in "bu" else ops.abs(node))
+
+
+def sign(x: ArrayLike, /) -> Tensor:
+    """-1, 0 or 1; NaN stays NaN. The derivative is 0."""
+    return _numeric_unary(ops.sign, x, "sign")
+
+
+def square(x: ArrayLike, /) -> Tensor:
+    """``x * x``."""
+    return _numeric_unary(ops.square, x, "square")
+
+
+def floor(x: ArrayLike, /) -> Tensor:
+    """Largest integer not above x, in x's dtype."""
+    return _numeric_unary(ops.floor, x, "floor")
+
+
+def ceil(x: ArrayLike, /) -> Tensor:
+    """Smallest integer not below x, in x's dtype."""
+    return _numeric_unary(ops.ceil, x, "ceil")
+
+
+def trunc(x: ArrayLike, /) -> Tensor:
+    """Nearest integer towards 0, in x's dtype."""
+    return _numeric_unary(ops.trunc, x, "trunc")
+
+
+def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:
+    """Nearest number of ``decimals`` decimals, halves to even (as ``x * 10**decimals`` falls)."""
+    node = node_of(x, "round")
+    if decimals == 0:
+        return Tensor(ops.round(node))
+    if node.dtype.kind != "f":
+        if decimals > 0:
+            return Tensor(node)
+        scale = 10**-decimals
+        exact = ops.cast(node, dtypes.float64)
+        return Tensor(ops.cast(ops.multiply(ops.round(ops.divide(exact, scale)), scale), node.dtype))
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return Tensor(ops.divide(ops.round(ops.multiply(node, scale)), scale))
+    return Tensor(ops.multiply(ops.round(ops.divide(node, scale)), scale))
+
+
+def isnan(x: ArrayLike, /) -> Tensor:
+    """Whether each element is NaN."""
+    return _float_test(ops.isnan, x, "isnan", False)
+
+
+def isinf(x: ArrayLike, /) -> Tensor:
+    """Whether each element is infinite."""
+    return _float_test(ops.isinf, x, "isinf", False)
+
+
+def isfinite(x: ArrayLike, /) -> Tensor:
+    """Whether each element is neither NaN nor infinite."""
+    return _float_test(ops.isfinite, x, "isfinite", True)
+
+
+def _float_test(function: Callable[[Node], Node], x: ArrayLike, op: str, otherwise: bool) -> Tensor:
+    node = node_of(x, op)
+    return Tensor(function(node) if node.dtype.kind == "f" else leaf.full(node.shape, otherwise, dtypes.bool_))
+
+
+def signbit(x: ArrayLike, /) -> Tensor:
+    """Whether the sign bit is set, for -0.0 and NaN too."""
+    node = node_of(x, "signbit")
+    if node.dtype.kind != "f":
+        return Tensor(ops.less(node, 0))
+    return Tensor(ops.less(ops.copysign(leaf.ones_like(node), node), 0))
+
+
+def logical_not(x: ArrayLike, /) -> Tensor:
+    """Not x; numbers count as true unless they are 0."""
+    node = node_of(x, "logical_not")
+    return Tensor(ops.logical_not(node) if node.dtype.kind == "b" else ops.equal(node, 0))
+
+
+def bitwise_invert(x: ArrayLike, /) -> Tensor:
+    """All bits flipped; logical not for bools."""
+    return _numeric_unary(ops.bitwise_invert, x, "bitwise_invert")
+
+
+def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """NaN replaced by ``nan``, infinities by ``posinf`` and ``neginf`` (the dtype's largest numbers if None)."""
+    node = node_of(x, "nan_to_num")
+    if node.dtype.kind != "f":
+        return Tensor(node)
+    limit = dtypes.finfo(node.dtype).max
+    result = ops.where(ops.isnan(node), float(nan), node)
+    result = ops.where(ops.equal(node, float("inf")), limit if posinf is None else float(posinf), result)
+    return Tensor(ops.where(ops.equal(node, float("-inf")), -limit if neginf is None else float(neginf), result))
+
+
+def deg2rad(x: ArrayLike, /) -> Tensor:
+    """Degrees to radians."""
+    return Tensor(ops.multiply(floating(node_of(x, "deg2rad")), math.pi / 180.0))
+
+
+def rad2deg(x: ArrayLike, /) -> Tensor:
+    """Radians to degrees."""
+    return Tensor(ops.multiply(floating(node_of(x, "rad2deg")), 180.0 / math.pi))
+
+
+# -- NumPy's names -----------------------------------------------------------------------------------------------------
+
+absolute = abs
+arcsin, arccos, arctan = asin, acos, atan
+arcsinh, arccosh, arctanh = asinh, acosh, atanh
+invert = bitwise_invert
+degrees, radians = rad2deg, deg2rad
