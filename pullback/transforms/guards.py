@@ -180,6 +180,10 @@ class Guards:
             item = (ref(guard.owner), guard.name, guard.read, guard.value)
             (self._volatile if guard.volatile else self._stable).append(item)
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._stable or self._volatile)
+
     def hold(self) -> bool:
         """Whether everything is as the trace saw it."""
         epoch = _epoch

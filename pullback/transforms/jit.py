@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any, TypeVar, overload
 
+from numpy import ndarray
+
 from .. import dtypes
 from ..errors import DTypeError, TraceError
 from ..graph.state import state
 from ..graph.trace import Untraceable, depends_on_placeholder
 from ..graph.tracking import open_scope
-from ..runtime.evaluate import get_backend
+from ..runtime import evaluate as evaluation
 from ..tensor import Tensor
 from . import pytree
 from .recording import leaf_kind, record
@@ -54,16 +56,26 @@ class Jitted:
         if kwargs or self._static_names:
             return self._general_call(args, kwargs)
         key: list[Any] = []
+        tensors = 0
         for arg in args:
-            if type(arg) is not Tensor:
+            kind = type(arg)
+            if kind is Tensor:
+                node = arg._node
+                if node.trace is not None or (node.scope is not None and open_scope(node.scope) is not None):
+                    return self._general_call(args, kwargs)
+                key += (node.shape, node.dtype, node.weak, node.rg)
+                tensors += 1
+            elif kind is float or (kind is int and arg in _INT64):
+                key.append(kind)
+            elif kind is ndarray:
+                key += (arg.shape, arg.dtype)
+            elif kind is bool or kind is str:
+                key += (kind, arg)
+            else:
                 return self._general_call(args, kwargs)
-            node = arg._node
-            if node.trace is not None or (node.scope is not None and open_scope(node.scope) is not None):
-                return self._general_call(args, kwargs)
-            key += (node.shape, node.dtype, node.weak, node.rg)
-        if len(args) > 1 and len(set(args)) != len(args):
+        if tensors > 1 and len({id(arg) for arg in args if type(arg) is Tensor}) != tensors:
             return self._general_call(args, kwargs)
-        key += (state.grad_enabled, dtypes._default_float, get_backend())
+        key += (state.grad_enabled, dtypes._default_float, evaluation._backend)
         found = self._variants.get(tuple(key))
         if found is not None:
             for variant in found:
@@ -75,14 +87,14 @@ class Jitted:
         return self._first_call(tuple(key), args, args, {})
 
     def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call with leaves other than distinct tensors."""
+        """A call with containers, keywords, static arguments, or one tensor twice."""
         fixed, open_args, open_kwargs = self._split_static(args, kwargs)
         leaves, structure = pytree.flatten((open_args, open_kwargs))
         if _is_followed(leaves):
             return self._function(*args, **kwargs)
         key = (
             structure, tuple([_leaf_key(leaf, self) for leaf in leaves]), _aliases(leaves), fixed,
-            state.grad_enabled, dtypes._default_float, get_backend(),
+            state.grad_enabled, dtypes._default_float, evaluation._backend,
         )
         try:
             found = self._variants.get(key)

@@ -11,6 +11,7 @@ import numpy as np
 from .. import dtypes
 from ..graph.node import Node, topological_order
 from ..graph.trace import Entry, GradSlot, Trace
+from ..interop import numpy_to_node
 from ..ops.leaf import DATA
 from ..runtime.evaluate import get_backend
 from ..runtime.reference import ReferenceProgram
@@ -62,7 +63,8 @@ class _Arguments:
     def _placeholder(self, leaf: Any, kind: str) -> Node:
         if kind == "number":
             return self.trace.placeholder((), dtypes.of_scalar(leaf), True, False)
-        return self.trace.placeholder(tuple(leaf.shape), dtypes.from_numpy(leaf.dtype), False, False)
+        node = numpy_to_node(leaf[:0] if leaf.ndim else leaf, None, None, "jit")  # raises for what holds no numbers
+        return self.trace.placeholder(tuple(leaf.shape), node.dtype, False, False)
 
 
 def record(

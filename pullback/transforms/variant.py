@@ -21,6 +21,7 @@ from ..graph.trace import depends_on_placeholder
 from ..graph.tracking import open_scope
 from ..interop import numpy_to_node
 from ..ops.leaf import DATA, constant
+from ..runtime.buffers import from_numpy
 from ..runtime.evaluate import evaluate
 from ..tensor import Tensor
 from . import pytree
@@ -95,8 +96,8 @@ class Variant:
     """A program and the plan to call it by. None for a program: nothing is computed."""
 
     __slots__ = (
-        "_captured", "_captured_ids", "_guards", "_is_stateful", "_is_tuple", "_only_values", "_plan", "_program",
-        "_recipe",
+        "_captured", "_captured_ids", "_guards", "_is_pure", "_is_stateful", "_is_tuple", "_only_values", "_plan",
+        "_program", "_recipe",
     )
 
     def __init__(self, program: Any, plan: Plan, guards: Guards, recipe: Recipe | None) -> None:
@@ -110,6 +111,14 @@ class Variant:
         self._captured_ids = self.captured_ids() if self._is_stateful else frozenset()
         self._only_values = list(plan.results) == [("value", i) for i in range(len(plan.results))]
         self._is_tuple = plan.structure is tuple
+        # Nothing but a program over tensors that are arguments.
+        self._is_pure = (
+            program is not None
+            and recipe is None
+            and self._only_values
+            and plan.arguments is None
+            and not (self._is_stateful or plan.captured or plan.slots or plan.empty or plan.pinned or guards)
+        )
 
     def captured_ids(self) -> frozenset[int]:
         """Identities of the hidden inputs that are alive."""
@@ -121,6 +130,14 @@ class Variant:
 
         is_new: it was recorded for this call, so its guards hold.
         """
+        if self._is_pure:
+            values = [leaf._node.buffer for leaf in leaves]
+            if None not in values:
+                plan = self._plan
+                results = [_result(buffer, spec) for buffer, spec in zip(self._program(values), plan.specs)]
+                if plan.structure is None:
+                    return results[0]
+                return tuple(results) if self._is_tuple else pytree.unflatten(plan.structure, results)
         if not is_new and not self._guards.hold():
             return MISS
         if not self._is_stateful:
@@ -138,14 +155,21 @@ class Variant:
         if plan.arguments is None:
             handles = list(leaves)
             nodes: list[Any] = [handle._node for handle in handles]
+            values: list[Any] = [node.buffer for node in nodes]
         else:
-            handles, nodes = _arguments(plan.arguments, leaves)
+            handles, nodes, values = _arguments(plan.arguments, leaves)
+        given = len(nodes)
         for reference, shape, dtype, weak, rg in self._captured:
             handle = reference()
             if handle is None:
                 return MISS
             node = handle._node
-            if node.shape != shape or node.dtype is not dtype or node.weak is not weak or node.rg is not rg:
+            if (
+                node.dtype is not dtype
+                or not (node.shape is shape or node.shape == shape)
+                or node.weak is not weak
+                or node.rg is not rg
+            ):
                 return MISS
             if node.scope is not None and open_scope(node.scope) is not None:
                 return IN_LINE
@@ -154,13 +178,13 @@ class Variant:
         node = None  # no reference of ours may count in _is_alone
         if (plan.slots or plan.empty) and not _read_slots(plan, handles, nodes):
             return MISS
-        values = [node.buffer if type(node) is Node else node for node in nodes]
+        values += [node.buffer for node in nodes[given:]]
         if None in values:
             pending = [node for node, value in zip(nodes, values) if value is None]
             if any(map(depends_on_placeholder, pending)):
                 return IN_LINE
             evaluate(pending)
-            values = [node.buffer if type(node) is Node else node for node in nodes]
+            values = [node.buffer if value is None else value for node, value in zip(nodes, values)]
         program = self._program
         if not self._is_stateful:
             return self._results(() if program is None else program(values), handles, nodes)
@@ -190,7 +214,13 @@ class Variant:
                 handle._node = node
                 node.handles = ref(handle) if node.handles is None else _add_handle(node.handles, handle)
         for position, source in plan.gradients:
-            handles[position]._grad = self._tensor(source, outputs, handles, nodes, call)
+            tensor = handles[position]
+            if source[0] == "value" and _has_lone_gradient(tensor):
+                node, spec = tensor._grad._node, plan.specs[source[1]]
+                if node.dtype is spec.dtype and node.shape == spec.shape and not (node.weak or node.rg or spec.rg):
+                    node.buffer = outputs[source[1]]
+                    continue
+            tensor._grad = self._tensor(source, outputs, handles, nodes, call)
         return result
 
     def _node(self, source: Source, outputs: Sequence[Any], nodes: list[Any], call: Call | None) -> Node:
@@ -225,13 +255,11 @@ class Variant:
             call = Call(recipe, nodes)
         results: list[Any] = []
         if self._only_values:
-            for buffer, (shape, dtype, weak, rg, requires_grad, lineage, site) in zip(
-                outputs[: len(plan.results)], plan.specs
-            ):
-                node = evaluated_leaf(shape, dtype, weak, buffer, rg, site, DATA)
-                if lineage >= 0 and call is not None:
-                    call.bear(lineage, node)
-                results.append(_new_tensor(node, requires_grad))
+            for buffer, spec in zip(outputs[: len(plan.results)], plan.specs):
+                tensor = _result(buffer, spec)
+                if spec.lineage >= 0 and call is not None:
+                    call.bear(spec.lineage, tensor._node)
+                results.append(tensor)
         else:
             for source in plan.results:
                 if source[0] == "again":
@@ -257,29 +285,46 @@ def _read_slots(plan: Plan, handles: list[Any], nodes: list[Any]) -> bool:
     return all(handles[position]._grad is None for position in plan.empty)
 
 
-def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Handles and nodes of the inputs that come from argument leaves. A number stands for itself."""
+def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Handles, nodes and values of the inputs that come from argument leaves. A number stands for itself, and so does the
+    memory of an array that only the program reads."""
     handles: list[Any] = []
     nodes: list[Any] = []
+    values: list[Any] = []
     for position, kind in plan:
         leaf = leaves[position]
         handles.append(leaf)
         if kind == "tensor":
-            nodes.append(leaf._node)
-        elif kind == "number":
-            nodes.append(leaf)
-        else:
-            nodes.append(numpy_to_node(np.asarray(leaf), None, True if kind == "copied array" else None, "jit"))
-    return handles, nodes
+            node = leaf._node
+            nodes.append(node)
+            values.append(node.buffer)
+            continue
+        if kind == "array":
+            leaf = from_numpy(np.asarray(leaf))
+        elif kind != "number":
+            node = numpy_to_node(np.asarray(leaf), None, True, "jit")
+            nodes.append(node)
+            values.append(node.buffer)
+            continue
+        nodes.append(leaf)
+        values.append(leaf)
+    return handles, nodes, values
 
 
-def _new_tensor(node: Node, requires_grad: bool) -> Tensor:
+def _result(buffer: Any, spec: Spec) -> Tensor:
+    """A new tensor of an evaluated value: what the constructors of Node and Tensor do, without their questions."""
+    node = Node.__new__(Node)
+    node.shape, node.dtype, node.weak, node.rg, requires_grad, _, node.site = spec
+    node.op = DATA
+    node.inputs = node.attrs = ()
+    node.buffer = buffer
+    node.trace = node.scope = None
+    node.constant = False
     tensor = Tensor.__new__(Tensor)
     tensor._node = node
-    tensor._grad = None
+    tensor._grad = tensor._hooks = None
     tensor._requires_grad = requires_grad
-    tensor._hooks = None
-    node.handles = ref(tensor)
+    node.handles = ref(tensor) if node.rg else None  # a plain value does not ask who names it
     return tensor
 
 
@@ -288,18 +333,25 @@ def _is_alone(nodes: list[Any], position: int) -> bool:
     return getrefcount(nodes[position]) <= _ALONE and nodes[position].op is DATA
 
 
-_ALONE = 0
+def _has_lone_gradient(tensor: Any) -> bool:
+    """Whether only ``tensor`` holds its ``.grad``, a plain value, and only that holds its node."""
+    grad = tensor._grad
+    if grad is None:
+        return False
+    is_plain = type(grad) is Tensor and grad._grad is None and grad._hooks is None and grad._node.op is DATA
+    del grad
+    return is_plain and getrefcount(tensor._grad) <= _ALONE - 1 and getrefcount(tensor._grad._node) <= _ALONE - 1
 
 
 def _calibrate() -> int:
     """The reference count that ``_is_alone`` sees for a node held by one tensor and the list, on this interpreter."""
 
     class Probe:
-        pass
+        value: Any = None
 
     holder = Probe()
-    holder.value = Probe()  # type: ignore[attr-defined]
-    nodes: list[Any] = [holder.value]  # type: ignore[attr-defined]
+    holder.value = Probe()
+    nodes: list[Any] = [holder.value]
 
     def count(nodes: list[Any], position: int) -> int:
         return getrefcount(nodes[position])
