@@ -7,7 +7,7 @@ from typing import Any
 
 from .row import PRODUCT, Outcome
 
-COLUMNS = ("row", PRODUCT, "best peer", "ratio", "wanted", "", "all peers")
+COLUMNS = ("row", PRODUCT, "against", "ratio", "wanted", "", "all peers")
 WIDTHS = (24, 10, 17, 6, 12, 5, 0)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import truediv
+from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,11 +53,19 @@ class Options:
     tiny: bool = False
 
 
+def fastest_peer(seconds: Mapping[str, float], judges: tuple[str, ...] = ()) -> str | None:
+    """The fastest library but the product; among ``judges`` if one of them ran. None if no peer ran."""
+    peers = [library for library in seconds if library != PRODUCT]
+    peers = [library for library in peers if library in judges] or peers
+    return min(peers, key=seconds.__getitem__, default=None)
+
+
 @dataclass
 class Outcome:
     """One line of the table.
 
     seconds: the median time of each library that ran.
+    best_peer: the peer that the row is judged by.
     ratio: median over the rounds of product / best peer.
     notes: what else there is to say, each a short phrase.
     facts: figures for the JSON file.
@@ -65,14 +75,10 @@ class Outcome:
     what: str
     target: Target
     seconds: dict[str, float]
+    best_peer: str | None = None
     ratio: float | None = None
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def best_peer(self) -> str | None:
-        peers = {name: time for name, time in self.seconds.items() if name != PRODUCT}
-        return min(peers, key=peers.__getitem__) if peers else None
 
     @property
     def verdict(self) -> str:
@@ -112,6 +118,7 @@ class Timed:
     tolerance: largest difference allowed, relative to the largest magnitude of each compared array.
     steps_to_check: steps before the comparison (more than one where a step changes state).
     first_call: whether a fresh process's first result is a line of its own.
+    judges: the peers that the ratio may be against, where that is not all; the others are shown only.
     """
 
     name: str
@@ -122,6 +129,7 @@ class Timed:
     tolerance: float
     steps_to_check: int = 1
     first_call: bool = True
+    judges: tuple[str, ...] = ()
 
     def run(self, options: Options) -> Iterator[Outcome]:
         from .timing import check, time_jobs
@@ -130,5 +138,9 @@ class Timed:
         inputs = self.inputs(options.tiny)
         jobs = {library: self.builders[library](inputs) for library in libraries}
         check(self, jobs)
-        seconds, ratio = time_jobs(jobs, options)
-        yield Outcome(self.name, self.what, self.target, seconds, ratio)
+        rounds = time_jobs(jobs, options)
+        seconds = {library: median(times) for library, times in rounds.items()}
+        best = fastest_peer(seconds, self.judges)
+        # Round by round, so that a drift of the machine's speed cancels.
+        ratio = median(map(truediv, rounds[PRODUCT], rounds[best])) if best else None
+        yield Outcome(self.name, self.what, self.target, seconds, best, ratio)

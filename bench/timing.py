@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,8 @@ def check(row: Timed, jobs: dict[str, Job]) -> None:
                 )
 
 
-def time_jobs(jobs: dict[str, Job], options: Options) -> tuple[dict[str, float], float | None]:
-    """Median seconds a step for each job, and the median over the rounds of product / best peer.
+def time_jobs(jobs: dict[str, Job], options: Options) -> dict[str, list[float]]:
+    """Seconds a step of each job in each of ``options.repeat`` rounds.
 
     The jobs take turns, so that a drift of the machine's speed meets all of them.
     """
@@ -57,12 +56,7 @@ def time_jobs(jobs: dict[str, Job], options: Options) -> tuple[dict[str, float],
         for library in order:
             time.sleep(REST_SECONDS)
             rounds[library].append(_time_block(jobs[library].step, counts[library]))
-    seconds = {library: median(times) for library, times in rounds.items()}
-    peers = {library: value for library, value in seconds.items() if library != PRODUCT}
-    if not peers:
-        return seconds, None
-    best = min(peers, key=peers.__getitem__)
-    return seconds, median(ours / theirs for ours, theirs in zip(rounds[PRODUCT], rounds[best], strict=True))
+    return rounds
 
 
 def _calibrate(step: Callable[[], Any], block: float, tiny: bool) -> int:

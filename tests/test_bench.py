@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench import cli, report
-from bench.row import Job, MismatchError, Outcome, Target
+from bench.row import Job, MismatchError, Outcome, Target, fastest_peer
 from bench.rows import ROWS, TIMED
 from bench.timing import check
 
@@ -62,8 +62,11 @@ def test_rows_are_chosen_by_name_and_by_beginning(capsys):
 def test_verdicts_and_units():
     target = Target(goal=0.5, bar=0.8)
     assert [target.verdict(value) for value in (0.4, 0.7, 0.9, None)] == ["goal", "pass", "FAIL", "-"]
-    outcome = Outcome("r", "w", target, {"pullback": 2e-6, "numpy": 4e-6, "jax": 3e-6}, ratio=2 / 3)
-    assert outcome.best_peer == "jax"
+    outcome = Outcome("r", "w", target, {"pullback": 2e-6, "numpy": 4e-6, "jax": 3e-6}, "jax", ratio=2 / 3)
+    assert fastest_peer(outcome.seconds) == "jax"
+    assert fastest_peer(outcome.seconds, judges=("numpy",)) == "numpy"
+    assert fastest_peer(outcome.seconds, judges=("torch",)) == "jax"
+    assert fastest_peer({"pullback": 1.0}) is None
     assert outcome.verdict == "pass"
     assert "2 us" in report.line(outcome)
     assert report.format_seconds(1.5) == "1.5 s"

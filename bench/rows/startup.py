@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from ..row import MODULES, PRODUCT, Options, Outcome, Target, Timed
+from ..row import MODULES, PRODUCT, Options, Outcome, Target, Timed, fastest_peer
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -53,12 +53,9 @@ class FirstCall:
                     if number or options.tiny:  # the first run writes bytecode and reads the disk
                         times[library].append(seconds_taken)
             seconds = {library: median(values) for library, values in times.items()}
-            peers = [library for library in libraries if library != PRODUCT]
-            # The bar is JAX's time: PyTorch eager compiles nothing, so only the import stands against it.
-            reference = "jax" if "jax" in peers else min(peers, key=seconds.__getitem__, default=None)
-            ratio = seconds[PRODUCT] / seconds[reference] if reference else None
-            notes = [f"ratio to {reference}"] if reference else []
-            yield Outcome(f"first-call/{row.name}", self.what, Target(0.5, 1.0), seconds, ratio, notes)
+            best = fastest_peer(seconds, judges=("jax",))  # which compiles too
+            ratio = seconds[PRODUCT] / seconds[best] if best else None
+            yield Outcome(f"first-call/{row.name}", self.what, Target(0.5, 1.0), seconds, best, ratio)
 
     def _time(self, row: Timed, library: str, options: Options) -> float:
         command = [sys.executable, "-m", "bench.first_call", row.name, library, *(["--tiny"] if options.tiny else [])]
@@ -93,5 +90,6 @@ class Import:
             self.what,
             Target(goal=0.150, bar=0.150, absolute=True),
             seconds,
+            fastest_peer(seconds),
             notes=[f"bare Python {bare * 1e3:.0f} ms; NumPy, which {PRODUCT} needs, is part of its time"],
         )
