@@ -15,10 +15,13 @@ from . import dtypes
 from .dtypes import DType
 from .errors import CompileError, DTypeError, TraceError
 from .graph.node import Node
-from .graph.state import describe_site
+from .graph.state import describe_site, state
+from .graph.tracking import is_tracked
 from .ops import leaf
 from .ops.selection import float_to_integer
+from .runtime.buffers import Buffer
 from .runtime.evaluate import evaluate
+from .shapes import Shape, size_of
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -71,6 +74,25 @@ def materialize(node: Node, purpose: str) -> NumpyArray:
         if buffer is None:
             raise CompileError(f"evaluation gave {node!r} no value")
     return buffer.numpy(node.shape, node.dtype.numpy)
+
+
+def has_plain_value(node: Node) -> bool:
+    """Whether ``node`` is a value and nothing more: evaluated, outside of any trace, of no interest to a derivative."""
+    return node.buffer is not None and state.trace is None and not is_tracked(node)
+
+
+def part_of(node: Node, shape: Shape, offset: int = 0) -> Node:
+    """The elements of an evaluated node from ``offset`` on as a node of ``shape`` that shares its memory.
+
+    The part keeps the whole alive, and neither is written in place while the other lives.
+    """
+    whole = node.buffer
+    if whole is None:
+        raise CompileError(f"{node!r} has no value to share")
+    if offset or shape != node.shape:
+        itemsize = node.dtype.itemsize
+        whole = Buffer(whole.address + offset * itemsize, size_of(shape) * itemsize, whole)
+    return Node(leaf.DATA, (), (), shape, node.dtype, node.weak, whole)
 
 
 def traced_error(node: Node, purpose: str) -> TraceError:

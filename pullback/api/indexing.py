@@ -15,7 +15,7 @@ import numpy as np
 from .. import dtypes
 from ..errors import DTypeError, ShapeError
 from ..graph.node import Node
-from ..interop import materialize, numpy_to_node
+from ..interop import has_plain_value, materialize, numpy_to_node, part_of
 from ..ops import elementwise as ops
 from ..ops import indexing as index_ops
 from ..ops import leaf
@@ -34,8 +34,45 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     if type(index) is int and node.shape:
         extent = node.shape[0]
         start = resolve_int(index, extent, 0)
-        return Tensor(move.reshape(move.slice_axis(node, 0, start, start + 1), node.shape[1:]))
-    return Tensor(get_node(node, resolve(index, node.shape)))
+        rest = node.shape[1:]
+        if has_plain_value(node):
+            return Tensor(part_of(node, rest, start * size_of(rest)))
+        return Tensor(move.reshape(move.slice_axis(node, 0, start, start + 1), rest))
+    plan = resolve(index, node.shape)
+    if has_plain_value(node) and not plan.arrays:
+        part = _contiguous_part(node, plan)
+        if part is not None:
+            return Tensor(part)
+    return Tensor(get_node(node, plan))
+
+
+def _contiguous_part(node: Node, plan: Plan) -> Node | None:
+    """``node[index]`` as a part of its memory, or None where it does not lie there in one piece."""
+    offset, stride = 0, node.size
+    shape = []
+    is_cut = False  # from here on every axis must be whole
+    axis = 0
+    for entry in plan.entries:
+        if entry is None:
+            shape.append(1)
+            continue
+        extent = plan.merged[axis]
+        axis += 1
+        if extent == 0:
+            return None
+        stride //= extent
+        if isinstance(entry, Slice):
+            whole = entry.step == 1 and entry.length == extent
+            if not whole and (is_cut or entry.step != 1 or not entry.length):
+                return None
+            is_cut = is_cut or extent > 1
+            offset += entry.start * stride
+            shape.append(entry.length)
+        else:
+            if is_cut:
+                return None
+            offset += entry * stride  # type: ignore[operator]  # an int: the index is basic
+    return part_of(node, tuple(shape), offset)
 
 
 def get_node(node: Node, plan: Plan) -> Node:

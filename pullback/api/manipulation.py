@@ -15,6 +15,7 @@ import numpy as np
 from .. import dtypes
 from ..errors import DTypeError, ShapeError
 from ..graph.node import Node
+from ..interop import has_plain_value, part_of
 from ..ops import elementwise as ops
 from ..ops import indexing as index_ops
 from ..ops import leaf
@@ -38,7 +39,9 @@ def reshape(x: ArrayLike, /, shape: Any, copy: bool | None = None) -> Tensor:
     """
     node = _node(x, "reshape")
     target = reshape_shape(shape, node.size, source=node.shape)
-    return Tensor(node if target == node.shape else move.reshape(node, target))
+    if target == node.shape:
+        return Tensor(node)
+    return Tensor(part_of(node, target) if has_plain_value(node) else move.reshape(node, target))
 
 
 def ravel(x: ArrayLike, /) -> Tensor:

@@ -281,3 +281,50 @@ def test_nonzero():
         np.testing.assert_array_equal(np.asarray(got), expected)
     with pytest.raises(pb.ShapeError):
         pb.nonzero(3)
+
+
+# -- parts of evaluated tensors share memory ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", [1, (0, 2), slice(1, 2), (0, slice(1, 3)), (None, 1), Ellipsis, (1, ..., slice(None))])
+def test_a_contiguous_part_is_not_copied(index):
+    x = pb.asarray(X) + 0
+    pb.eval(x)
+    part = x[index]
+    np.testing.assert_array_equal(part.numpy(), X[index])
+    assert np.shares_memory(part.numpy(), x.numpy())
+    assert x[:, 1].node.buffer is None and x[::-1].node.buffer is None
+
+
+def test_parts_do_not_share_changes():
+    x = pb.asarray(X) + 0
+    pb.eval(x)
+    row, again = x[1], x.reshape(-1)
+    row += 100
+    pb.eval(row)
+    again *= 2
+    pb.eval(again)
+    np.testing.assert_array_equal(x.numpy(), X)
+    row = x[0]
+    x -= 5
+    pb.eval(x)
+    np.testing.assert_array_equal(row.numpy(), X[0])
+    np.testing.assert_array_equal(x.numpy(), X - 5)
+    del x
+    for _ in range(4):
+        pb.eval(pb.asarray(X) + 7)
+    np.testing.assert_array_equal(row.numpy(), X[0])
+
+
+def test_parts_of_tracked_tensors_stay_in_the_graph():
+    w = pb.tensor(X, requires_grad=True)
+    (w[1] * w.reshape(-1)[:12].reshape(3, 4)).sum().backward()
+    np.testing.assert_array_equal(w.grad.numpy(), X[::-1])
+    gradient = pb.grad(lambda a: (pb.sum(a * 2) + a[0, 0, 0] * 3))(pb.asarray(X))
+    assert gradient[0, 0, 0].item() == 5 and gradient[1, 0, 0].item() == 2
+
+    def evaluated_inside(a):
+        a.numpy()
+        return pb.sum(a[0] * a[1])
+
+    np.testing.assert_array_equal(pb.grad(evaluated_inside)(pb.asarray(X)).numpy(), X[::-1])
