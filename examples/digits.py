@@ -86,7 +86,7 @@ def main() -> None:
         return loss
 
     @pb.jit
-    def classify(images: pb.Tensor) -> pb.Tensor:
+    def classify(images: pb.Tensor | np.ndarray) -> pb.Tensor:
         return pb.argmax(model(images), axis=1)
 
     def accuracy() -> tuple[float, np.ndarray]:

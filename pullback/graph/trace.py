@@ -1,8 +1,8 @@
 """Trace: what a function read and rebound while its graph was recorded.
 
 A trace never touches the names that existed before it. It keeps, for each of them that the function reads, a
-placeholder to stand for the value that the name will have at a call, and the node that the function last bound to it. The
-finished trace is thus a pure function: the placeholders are its inputs, whatever was rebound is among its outputs.
+placeholder to stand for the value that the name will have at a call, and the node that the function last bound to it.
+The finished trace is thus a pure function: the placeholders are its inputs, whatever was rebound is among its outputs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Entry:
 
     __slots__ = ("argument", "handle", "node", "parameter", "slot")
 
-    def __init__(self, handle: Handle, parameter: Node, argument: int | None = None, slot: GradSlot | None = None) -> None:
+    def __init__(
+        self, handle: Handle, parameter: Node, argument: int | None = None, slot: GradSlot | None = None
+    ) -> None:
         self.handle = handle
         self.parameter = parameter
         self.node = parameter
@@ -83,7 +85,8 @@ class Trace:
 
     entries, grads: the names and ``.grad`` slots of before that were met, by id (they are kept alive meanwhile).
     parameters: the placeholders in order; the first belong to the argument leaves.
-    guards: see transforms/guards.py.   own, made: ids of guarded objects that need no guard: arguments, and those made inside.
+    guards: see transforms/guards.py.   own, made: ids of guarded objects that need no guard: arguments, and those made
+        inside.
     pinned: argument positions whose tensors the function also reaches in another way, so that their identity matters.
     consumed: ids of the nodes that a ``backward`` inside went through.
     """
@@ -221,8 +224,9 @@ class Trace:
                 handle = node.handles[0]() if isinstance(node.handles, tuple) else node.handles()
                 if handle is not None and not getattr(handle, "_requires_grad", True):
                     raise GradientError(
-                        f"backward: a tensor of shape {node.shape} that the jitted function takes from outside was computed, at "
-                        f"{describe_site(handle._node.site)}, from tensors that require a gradient, and backward() inside the "
+                        f"backward: a tensor of shape {node.shape} that the jitted function takes from outside was "
+                        f"computed, at {describe_site(handle._node.site)}, from tensors that require a gradient, and "
+                        "backward() inside the "
                         "function cannot reach these; compute it inside, pass x.detach(), or call backward() outside"
                     )
             if node.rg and node.inputs:

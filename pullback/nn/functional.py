@@ -174,7 +174,8 @@ def _last_axes(x: Tensor, normalized_shape: int | tuple[int, ...], op: str) -> t
 def layer_norm(
     x: Any, normalized_shape: int | tuple[int, ...], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
-    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes, of shape ``normalized_shape`` (Ba et al. 2016).
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes, of shape ``normalized_shape`` (Ba et al.
+    2016).
 
     weight, bias: of shape ``normalized_shape``, or None for 1 and 0.
     """
@@ -213,8 +214,8 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
 
 
 def dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> Tensor:
-    """``x`` with each element set to 0 with probability ``p`` and the others divided by ``1 - p`` (Srivastava et al. 2014);
-    ``x`` itself unless ``training``.
+    """``x`` with each element set to 0 with probability ``p`` and the others divided by ``1 - p`` (Srivastava et al.
+    2014); ``x`` itself unless ``training``.
 
     key: a random key; without one the global generator is used.
     """

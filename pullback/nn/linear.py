@@ -41,7 +41,9 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Tensor:
         if x.shape[-1:] != (self.in_features,):
-            raise ShapeError(f"Linear: the input's last axis must have {self.in_features} elements, got shape {x.shape}")
+            raise ShapeError(
+                f"Linear: the input's last axis needs {self.in_features} elements, got shape {x.shape}"
+            )
         return functional.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -50,8 +50,8 @@ def cross_entropy(
         label_smoothing: the target becomes this much of the uniform distribution.
         axis: the class axis; by default 1, or 0 if ``logits`` has one axis.
 
-    Raises IndexError (when the loss is evaluated) for a class number out of range, ShapeError and DTypeError for operands
-    that do not fit.
+    Raises IndexError (when the loss is evaluated) for a class number out of range, ShapeError and DTypeError for
+    operands that do not fit.
     """
     if reduction not in _REDUCTIONS:
         raise _unknown_reduction(reduction, "cross_entropy")
@@ -79,7 +79,8 @@ def _class_weights(weight: Any, x: Tensor, axis: int) -> Tensor:
     weights = convert.wrap(convert.as_node(weight, x.dtype, "cross_entropy"))
     if weights.shape != (x.shape[axis],):
         raise ShapeError(
-            f"cross_entropy: weight has shape {weights.shape}; one number for each of the {x.shape[axis]} classes expected"
+            f"cross_entropy: weight has shape {weights.shape}; "
+            f"one number for each of the {x.shape[axis]} classes expected"
         )
     return manipulation.reshape(convert.astype(weights, x.dtype), (-1, *(1,) * (x.ndim - axis - 1)))
 
@@ -95,7 +96,8 @@ def _dense_losses(
 ) -> tuple[Tensor, Tensor | None]:
     if target.shape != x.shape:
         raise ShapeError(
-            f"cross_entropy: probabilities of shape {target.shape} do not fit logits of shape {x.shape}; they must be equal"
+            f"cross_entropy: probabilities of shape {target.shape} do not fit logits of shape {x.shape}; "
+            "they must be equal"
         )
     target = convert.astype(target, x.dtype)
     if smoothing:
@@ -114,12 +116,14 @@ def _label_losses(
     classes = x.shape[axis]
     if target.dtype.kind not in "iu":
         raise DTypeError(
-            f"cross_entropy: target must hold class numbers (integers) or probabilities (floats), got {target.dtype.name}"
+            "cross_entropy: target must hold class numbers (integers) or probabilities (floats), "
+            f"got {target.dtype.name}"
         )
     expected = x.shape[:axis] + x.shape[axis + 1 :]
     if target.shape != expected:
         raise ShapeError(
-            f"cross_entropy: logits of shape {x.shape} with classes on axis {axis} need class numbers of shape {expected}, "
+            f"cross_entropy: logits of shape {x.shape} with classes on axis {axis} "
+            f"need class numbers of shape {expected}, "
             f"got {target.shape}"
         )
     counted = None
@@ -156,7 +160,7 @@ def _pair(prediction: Any, target: Any, op: str) -> tuple[Tensor, Tensor]:
 
 
 def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor:
-    """``(prediction - target)^2``. Both of one shape; ShapeError otherwise (broadcasting here is a mistake as a rule)."""
+    """``(prediction - target)^2``. Both of one shape, or ShapeError: broadcasting here is mostly a mistake."""
     x, y = _pair(prediction, target, "mse_loss")
     difference = x - y
     return _reduce(difference * difference, reduction, "mse_loss")

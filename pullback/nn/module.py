@@ -29,7 +29,7 @@ M = TypeVar("M", bound="Module")
 _LISTED = 10  # names in an error message
 
 
-def Parameter(value: Any) -> Tensor:  # noqa: N802 - PyTorch's name
+def Parameter(value: Any) -> Tensor:
     """A tensor of the given value (a floating tensor, array or number) that a module trains."""
     return Tensor(convert.as_node(value, None, "Parameter")).requires_grad_()
 
@@ -217,8 +217,8 @@ class Module(Guarded):
 
     ``training`` is True until ``eval()``.
 
-    Inside ``jit``, settings that ``forward`` reads are watched: changing one later compiles the function again. A tensor
-    attribute that is replaced inside (``self.mean = ...``) is rebound, so every call does it.
+    Inside ``jit``, settings that ``forward`` reads are watched: changing one later compiles the function again. A
+    tensor attribute that is replaced inside (``self.mean = ...``) is rebound, so every call does it.
     """
 
     __slots__ = ("_inherited",)
@@ -244,7 +244,8 @@ class Module(Guarded):
             if isinstance(before, Tensor) and before is not value and before._node.trace is not trace:
                 if before.shape != value.shape or before.dtype is not value.dtype:
                     raise ShapeError(
-                        f"{type(self).__name__}.{name}: inside jit a tensor attribute can only be replaced by one of its "
+                        f"{type(self).__name__}.{name}: inside jit a tensor attribute can only be replaced by one of "
+                        "its "
                         f"shape and dtype, {before.dtype.name}{list(before.shape)}; got "
                         f"{value.dtype.name}{list(value.shape)}"
                     )
@@ -269,7 +270,9 @@ class Module(Guarded):
             if epoch == current_epoch():
                 children = structure.children(self)
                 if self._inherited is not None or all(
-                    [child._requires_grad is flag for child, flag in zip(children, structure.trained) if type(child) is Tensor]
+                    child._requires_grad is flag
+                    for child, flag in zip(children, structure.trained)
+                    if type(child) is Tensor
                 ):
                     return structure, children
         structure = _Structure(self)
@@ -374,7 +377,8 @@ class Module(Guarded):
                 wrong.append(f"{name} has shape {tensor.shape}, the value {value.shape}")
             elif (value.dtype.kind == "f") is not (tensor.dtype.kind == "f"):
                 raise DTypeError(
-                    f"{type(self).__name__}.load_state_dict: {name} is {tensor.dtype.name}, the value {value.dtype.name}"
+                    f"{type(self).__name__}.load_state_dict: {name} is {tensor.dtype.name}, "
+                    f"the value {value.dtype.name}"
                 )
             new.append((tensor, value))
         if wrong:

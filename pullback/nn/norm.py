@@ -24,7 +24,8 @@ class LayerNorm(Module):
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps = eps
         self.weight = Parameter(creation.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
-        self.bias = Parameter(creation.zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+        has_bias = elementwise_affine and bias
+        self.bias = Parameter(creation.zeros(self.normalized_shape, dtype=dtype)) if has_bias else None
 
     def forward(self, x: Any) -> Tensor:
         return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)

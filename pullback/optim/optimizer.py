@@ -181,7 +181,7 @@ class Optimizer:
         given = [params] if isinstance(params, Tensor) else list(params)
         if not given:
             raise ValueError(f"{type(self).__name__}: no parameters given")
-        groups = given if isinstance(given[0], Mapping) else [{"params": given}]
+        groups: list[Any] = given if isinstance(given[0], Mapping) else [{"params": given}]
         self._params: list[Tensor] = []
         self._group_of: list[int] = []
         self._states: list[State | None] = []
@@ -191,24 +191,26 @@ class Optimizer:
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add ``{"params": [...], ...}``; hyperparameters that it leaves out take the defaults."""
-        options = {**self.defaults, **{name: value for name, value in group.items() if name != "params"}}
-        unknown = [name for name in options if name not in self.defaults]
+        name = type(self).__name__
+        options = {**self.defaults, **{option: value for option, value in group.items() if option != "params"}}
+        unknown = [option for option in options if option not in self.defaults]
         if unknown:
-            raise ValueError(
-                f"{type(self).__name__}: unknown option {unknown[0]!r}; there are {', '.join(self.defaults)}"
-            )
+            raise ValueError(f"{name}: unknown option {unknown[0]!r}; there are {', '.join(self.defaults)}")
         params = group["params"]
         members = [params] if isinstance(params, Tensor) else list(params)
         for position, tensor in enumerate(members):
             if not isinstance(tensor, Tensor):
-                raise GradientError(f"{type(self).__name__}: parameter {position} is a {type(tensor).__name__}, not a tensor")
+                raise GradientError(
+                    f"{type(self).__name__}: parameter {position} is a {type(tensor).__name__}, not a tensor"
+                )
             if not tensor._requires_grad:
                 raise GradientError(
-                    f"{type(self).__name__}: parameter {position} (shape {tensor.shape}) does not require a gradient; call "
+                    f"{type(self).__name__}: parameter {position} (shape {tensor.shape}) does not require a gradient; "
+                    "call "
                     "requires_grad_() on it"
                 )
             if any(tensor is known for known in self._params):
-                raise ValueError(f"{type(self).__name__}: parameter {position} (shape {tensor.shape}) is given twice")
+                raise ValueError(f"{name}: parameter {position} (shape {tensor.shape}) is given twice")
             self._params.append(tensor)
             self._group_of.append(len(self.param_groups))
             self._states.append(None)
@@ -267,11 +269,13 @@ class Optimizer:
                 param, hyper = self._params[i], hypers[self._group_of[i]]
                 if grad.shape != param.shape:
                     raise ShapeError(
-                        f"{type(self).__name__}: a gradient of shape {grad.shape} for a parameter of shape {param.shape}"
+                        f"{type(self).__name__}: a gradient of shape {grad.shape} "
+                        f"for a parameter of shape {param.shape}"
                     )
                 own = self._state_of(i, hyper)
                 new_param, new_state = self._update(param, grad, own, counts[i], hyper)
-                param.rebind(ops.cast(new_param.node, param.dtype) if new_param.dtype is not param.dtype else new_param.node)
+                node = new_param.node
+                param.rebind(node if node.dtype is param.dtype else ops.cast(node, param.dtype))
                 changed.append(param)
                 for name, value in new_state.items():
                     own[name].rebind(value.node)
@@ -363,7 +367,8 @@ class Optimizer:
         counts = {i: counter.value.detach() for counter in self._counters for i in counter.members}
         return {
             "state": {
-                i: {**{name: value.detach() for name, value in own.items()}, **({"step": counts[i]} if i in counts else {})}
+                i: {name: value.detach() for name, value in own.items()}
+                | ({"step": counts[i]} if i in counts else {})
                 for i, own in enumerate(self._states)
                 if own is not None
             },
@@ -383,17 +388,21 @@ class Optimizer:
         Raises ValueError or ShapeError if groups or shapes differ; then nothing was changed.
         """
         groups = values["param_groups"]
-        expected = [[i for i, number in enumerate(self._group_of) if number == g] for g in range(len(self.param_groups))]
+        expected = [
+            [i for i, number in enumerate(self._group_of) if number == g] for g in range(len(self.param_groups))
+        ]
         if [list(group["params"]) for group in groups] != expected:
             raise ValueError(
-                f"{type(self).__name__}.load_state_dict: groups of {[len(group['params']) for group in groups]} parameters "
+                f"{type(self).__name__}.load_state_dict: groups of "
+                f"{[len(group['params']) for group in groups]} parameters "
                 f"do not fit groups of {[len(members) for members in expected]}"
             )
         for i, own in values["state"].items():
             for name, value in own.items():
                 if name != "step" and tuple(value.shape) != self._params[int(i)].shape:
                     raise ShapeError(
-                        f"{type(self).__name__}.load_state_dict: {name} of parameter {i} has shape {tuple(value.shape)}, the "
+                        f"{type(self).__name__}.load_state_dict: {name} of parameter {i} has shape "
+                        f"{tuple(value.shape)}, the "
                         f"parameter {self._params[int(i)].shape}"
                     )
         for group, options in zip(self.param_groups, groups):
@@ -409,7 +418,9 @@ class Optimizer:
             dtype = self._params[position].dtype
             before = self._states[position] or {}
             self._states[position] = {
-                name: before[name].assign(value) if name in before else Tensor(leaf.data(np.array(value, dtype.numpy), False))
+                name: before[name].assign(value)
+                if name in before
+                else Tensor(leaf.data(np.array(value, dtype.numpy), False))
                 for name, value in own.items()
                 if name != "step"
             }

@@ -1,9 +1,9 @@
 """Guards: what a trace depends on besides tensors.
 
-A traced function that reads ``self.training`` took one of two paths; the trace serves only as long as the flag keeps its
-value. While a trace is recorded, attribute access of :class:`Guarded` objects (``nn.Module``) is recorded with it. Outside of
-traces these classes read attributes at full speed; setting one advances ``epoch``, so that checking the guards of a trace
-is one comparison as long as nothing was set anywhere.
+A traced function that reads ``self.training`` took one of two paths; the trace serves only as long as the flag keeps
+its value. While a trace is recorded, attribute access of :class:`Guarded` objects (``nn.Module``) is recorded with it.
+Outside of traces these classes read attributes at full speed; setting one advances ``epoch``, so that checking the
+guards of a trace is one comparison as long as nothing was set anywhere.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ class _Same:
 
 
 def snapshot(value: Any) -> Any:
-    """Equal for values that a trace need not tell apart: scalars by value, containers by contents, the rest by identity."""
+    """Equal for values that a trace need not tell apart: scalars by value, containers by contents, the rest by
+    identity."""
     kind = type(value)
     if kind in _SCALARS:
         return (kind, value)

@@ -1,9 +1,9 @@
 """jit: run a function once to record its graph, then run only the compiled program.
 
-The recorded graph is a pure function of the argument leaves and of the *hidden inputs*, the tensors that the function read
-from elsewhere; its outputs are what the function returned and the *hidden outputs*, the tensors that it rebound (see
-graph/trace.py). A call looks up the *variants* for the types of its arguments, checks their guards, reads the hidden
-inputs, runs one program, and writes the hidden outputs back.
+The recorded graph is a pure function of the argument leaves and of the *hidden inputs*, the tensors that the function
+read from elsewhere; its outputs are what the function returned and the *hidden outputs*, the tensors that it rebound
+(see graph/trace.py). A call looks up the *variants* for the types of its arguments, checks their guards, reads the
+hidden inputs, runs one program, and writes the hidden outputs back.
 """
 
 from __future__ import annotations
@@ -176,8 +176,9 @@ def _static_key(value: Any, what: str, jitted: Jitted) -> Any:
         hash(value)
     except TypeError:
         raise TraceError(
-            f"{jitted!r}: {what} is a {type(value).__name__}, which is neither an array, a number, a container of these, nor "
-            "hashable, so calls with it cannot be told apart; pass it in another form or let the function close over it"
+            f"{jitted!r}: {what} is a {type(value).__name__}, which is neither an array, a number, a container of "
+            "these, nor hashable, so calls with it cannot be told apart; pass it in another form or let the function "
+            "close over it"
         ) from None
     return type(value), value
 
@@ -231,14 +232,14 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> A
 
     Use it as ``jit(f)``, ``@jit`` or ``@jit(static_argnames="n")``.
 
-    Arguments and results are pytrees. Tensors and NumPy arrays are told apart by shape, dtype and weak type; Python ints
-    and floats are run-time arguments (0-d weak tensors inside); bools, strings, None, enums, other hashable objects
-    and the arguments named in ``static_argnames`` are part of what is compiled.
+    Arguments and results are pytrees. Tensors and NumPy arrays are told apart by shape, dtype and weak type; Python
+    ints and floats are run-time arguments (0-d weak tensors inside); bools, strings, None, enums, other hashable
+    objects and the arguments named in ``static_argnames`` are part of what is compiled.
 
     Tensors that the function reads from outside are read again at each call; tensors that it rebinds (``x += v``,
     ``x[i] = v``, ``x.assign(v)``, an optimizer's step, a generator's state, a ``.grad``) are rebound after each call.
-    Attributes of modules that it reads are watched, and the function is recorded again when one has changed. Other Python
-    effects happen only when it is recorded.
+    Attributes of modules that it reads are watched, and the function is recorded again when one has changed. Other
+    Python effects happen only when it is recorded.
 
     Raises TraceError where the function needs the value of a traced tensor, naming the line; errors of the
     function itself pass through and leave everything as it was.

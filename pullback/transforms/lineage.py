@@ -1,8 +1,8 @@
 """The history of what a compiled call returned, rebuilt only if a derivative is asked through it.
 
-A call of a jitted function gives evaluated values. If one depends on a tensor that requires a gradient, it remembers the
-call instead of a graph; the first derivative that comes by splices the recorded graph onto the nodes that were the call's
-inputs. Intermediate values are then computed again, as ``checkpoint`` does.
+A call of a jitted function gives evaluated values. If one depends on a tensor that requires a gradient, it remembers
+the call instead of a graph; the first derivative that comes by splices the recorded graph onto the nodes that were the
+call's inputs. Intermediate values are then computed again, as ``checkpoint`` does.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ TRACED_OUTPUT = Op(
 class Recipe:
     """The recorded graph of the outputs of one variant that may be differentiated.
 
-    parameters, outputs: nodes of the trace.   positions: of the parameters among the inputs of a call.   lost: positions of outputs that depend on a tensor which the same call
-    updates in place.
+    parameters, outputs: nodes of the trace.   positions: of the parameters among the inputs of a call.
+    lost: positions of outputs that depend on a tensor which the same call updates in place.
     """
 
     __slots__ = ("lost", "outputs", "parameters", "positions")
@@ -81,8 +81,9 @@ class Call:
             if index in recipe.lost:
                 site = describe_site(recipe.outputs[index].site)
                 raise GradientError(
-                    f"the value computed at {site} came from a jitted function that also updated a tensor which it depends "
-                    "on, in place; take the gradient inside the function, or return the new tensors instead of assigning"
+                    f"the value computed at {site} came from a jitted function that also updated a tensor which it "
+                    "depends on, in place; take the gradient inside the function, or return the new tensors instead of "
+                    "assigning"
                 )
             replacements = {
                 traced: given if isinstance(given, Node) else constant(given, traced.dtype, weak=True)

@@ -170,7 +170,8 @@ class _Builder:
         self.nodes.append(entry.parameter)
 
     def _source(self, node: Node, is_leaf: bool) -> Source:
-        """Where the value of ``node`` comes from at a call. is_leaf: it is bound to a tensor that collects a gradient."""
+        """Where the value of ``node`` comes from at a call. is_leaf: it is bound to a tensor that collects a
+        gradient."""
         number = self.placeholder_of.get(id(node))
         if number is not None:
             return "input", number
@@ -281,7 +282,8 @@ class _Builder:
         ]
 
     def _consumed(self) -> set[int]:
-        """Nodes through which no derivative is asked any more: ``backward`` inside used them, or what they depend on."""
+        """Nodes through which no derivative is asked any more: ``backward`` inside used them, or what they depend
+        on."""
         consumed = self.trace.consumed
         if not consumed:
             return set()

@@ -69,8 +69,8 @@ Source = tuple[str, Any]
 class Plan(NamedTuple):
     """How a variant is called. Inputs are counted over argument leaves, then captured tensors, then ``.grad`` slots.
 
-    arguments: for each input from an argument, the leaf's position and kind ("tensor", "array", "number"); None if every
-        leaf is a tensor and every one is an input.
+    arguments: for each input from an argument, the leaf's position and kind ("tensor", "array", "number"); None if
+        every leaf is a tensor and every one is an input.
     captured: hidden inputs.   slots: input whose ``.grad`` is a hidden input, with the type that it must have.
     empty: inputs whose ``.grad`` must be None.   pinned: argument leaves that must be these very tensors.
     specs: one for each output of the program.
@@ -286,8 +286,8 @@ def _read_slots(plan: Plan, handles: list[Any], nodes: list[Any]) -> bool:
 
 
 def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """Handles, nodes and values of the inputs that come from argument leaves. A number stands for itself, and so does the
-    memory of an array that only the program reads."""
+    """Handles, nodes and values of the inputs that come from argument leaves. A number stands for itself, and so does
+    the memory of an array that only the program reads."""
     handles: list[Any] = []
     nodes: list[Any] = []
     values: list[Any] = []

@@ -200,7 +200,7 @@ def test_map_gives_a_module_whose_parameters_are_leaves():
         assert type(grads) is nn.Linear
         model = pytree.map(lambda p, g: p - 0.1 * g, model, grads)
         assert [n for n, _ in model.named_parameters()] == ["weight", "bias"]
-        assert model.weight.requires_grad and not model.weight.node.inputs or model.weight.node.constant
+        assert (model.weight.requires_grad and not model.weight.node.inputs) or model.weight.node.constant
     pb.eval(model)
     assert not model.weight.node.inputs
     model(x).sum().backward()

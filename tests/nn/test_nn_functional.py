@@ -1,4 +1,4 @@
-"""Activations, normalisations, dropout and one_hot: values against formulas in float64, derivatives against differences."""
+"""Activations, normalisations, dropout and one_hot: values by formulas in float64, derivatives by differences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ ACTIVATIONS = {
 }
 
 MODULES = {
-    "relu": nn.ReLU(), "relu6": nn.ReLU6(), "leaky_relu": nn.LeakyReLU(), "elu 0.5": nn.ELU(0.5), "celu 2": nn.CELU(2.0),
+    "relu": nn.ReLU(), "relu6": nn.ReLU6(), "leaky_relu": nn.LeakyReLU(), "elu 0.5": nn.ELU(0.5),
+    "celu 2": nn.CELU(2.0),
     "selu": nn.SELU(), "gelu": nn.GELU(), "gelu tanh": nn.GELU("tanh"), "silu": nn.SiLU(), "mish": nn.Mish(),
     "sigmoid": nn.Sigmoid(), "tanh": nn.Tanh(), "softplus 2": nn.Softplus(2.0), "softsign": nn.Softsign(),
     "hardtanh": nn.Hardtanh(), "hardsigmoid": nn.Hardsigmoid(), "hardswish": nn.Hardswish(),
@@ -98,7 +99,8 @@ def test_derivatives(name):
 KINKS = [
     ("relu", 0.0, 0.0), ("relu", -0.0, 0.0), ("relu6", 0.0, 0.0), ("relu6", 6.0, 0.0), ("hardtanh", -1.0, 0.0),
     ("hardtanh", 1.0, 0.0), ("leaky_relu", 0.0, 0.01), ("hardsigmoid", -3.0, 0.0), ("hardsigmoid", 3.0, 0.0),
-    ("hardswish", -3.0, 0.0), ("hardswish", 3.0, 1.0), ("elu", 0.0, 1.0), ("softsign", 0.0, 1.0), ("softplus", 0.0, 0.5),
+    ("hardswish", -3.0, 0.0), ("hardswish", 3.0, 1.0), ("elu", 0.0, 1.0), ("softsign", 0.0, 1.0),
+    ("softplus", 0.0, 0.5),
     ("silu", 0.0, 0.5), ("gelu", 0.0, 0.5),
 ]  # fmt: skip
 

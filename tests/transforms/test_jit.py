@@ -30,8 +30,8 @@ def array(*shape, dtype=np.float32, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def close(a, b, **kwargs):
-    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=kwargs.get("rtol", 1e-6), atol=kwargs.get("atol", 1e-6))
+def close(a, b, tolerance=1e-6):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
 
 
 # -- arguments and results ---------------------------------------------------------------------------------------------
@@ -842,7 +842,7 @@ def test_threads_call_one_function():
         try:
             x = array(100, seed=seed)
             for k in range(20):
-                close(f(pb.asarray(x), float(k)), (x * k).sum(), rtol=1e-4, atol=1e-4)
+                close(f(pb.asarray(x), float(k)), (x * k).sum(), 1e-4)
         except BaseException as error:  # noqa: BLE001 - handed to the main thread
             errors.append(error)
 
