@@ -19,7 +19,13 @@ from typing import Any
 
 from ..errors import CompileError
 
-_PASSES = ("add_sroa_pass", "add_new_gvn_pass", "add_instruction_combine_pass", "add_simplify_cfg_pass")
+_PASSES = (
+    "add_always_inliner_pass",  # the branches to slow paths of vector functions
+    "add_sroa_pass",
+    "add_new_gvn_pass",
+    "add_instruction_combine_pass",
+    "add_simplify_cfg_pass",
+)
 _OPTIMISATION_LEVEL = 2  # of the code generator
 
 _lock = threading.RLock()
