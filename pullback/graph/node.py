@@ -33,8 +33,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "attrs", "buffer", "constant", "dtype", "handles", "inputs", "op", "rg", "scope", "shape", "site",
-        "trace", "weak",
+        "__weakref__", "attrs", "buffer", "constant", "dtype", "handles", "inputs", "op", "rg", "scope", "shape",
+        "site", "trace", "weak",
     )
 
     rg: bool
