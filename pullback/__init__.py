@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .tensor import Tensor  # isort: skip  (first: the api modules know it)
 from .api import random
 from .api.contraction import dot, inner, matmul, outer, tensordot, vecdot
-from .api.convert import astype, result_type
+from .api.convert import astype, can_cast, result_type
 from .api.creation import (
     arange,
     array,
@@ -85,6 +85,7 @@ from .api.manipulation import (
     concatenate,
     diag,
     diagonal,
+    diff,
     expand_dims,
     flip,
     matrix_transpose,
@@ -203,7 +204,6 @@ from .dtypes import (
     uint64,
 )
 from .dtypes import bool_ as bool
-from .dtypes import can_cast as can_cast
 from .errors import (
     CompileError,
     DeviceError,
@@ -349,6 +349,7 @@ __all__ = [
     "degrees",
     "diag",
     "diagonal",
+    "diff",
     "divide",
     "divmod",
     "dot",

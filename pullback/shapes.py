@@ -103,6 +103,8 @@ def normalize_axis(axis: Any, ndim: int, op: str = "axis") -> int:
     if type(axis) is not int:
         try:
             axis = as_index(axis)
+        except TraceError:
+            raise
         except TypeError as error:
             raise ShapeError(f"{op}: axis must be an int, got {axis!r}") from error
     if not -ndim <= axis < ndim:

@@ -82,7 +82,8 @@ def test_promotion_agrees_with_numpy_or_keeps_the_float(a, b):
 @pytest.mark.parametrize(
     ("dtype", "scalar", "expected"),
     [
-        ("float16", 2, "float16"), ("float16", 2.5, "float16"), ("bfloat16", True, "bfloat16"), ("float64", 1, "float64"),
+        ("float16", 2, "float16"), ("float16", 2.5, "float16"), ("bfloat16", True, "bfloat16"),
+        ("float64", 1, "float64"),
         ("int8", 2, "int8"), ("uint8", True, "uint8"), ("int8", 2.5, "float32"), ("bool", 2, "int64"),
         ("bool", 1.5, "float32"), ("bool", True, "bool"),
     ],
@@ -107,6 +108,7 @@ def test_result_type_takes_dtypes_arrays_and_scalars():
 def test_casting_rules():
     assert pb.can_cast(pb.int8, pb.int16)
     assert not pb.can_cast(pb.int16, pb.int8)
+    assert pb.can_cast(pb.ones(2), "float64") and not pb.can_cast(np.ones(2), "float32")
     assert dtypes.can_cast(pb.float64, pb.float32, "same_kind")
     assert dtypes.can_cast(pb.uint8, pb.int8, "same_kind")
     assert not dtypes.can_cast(pb.int8, pb.uint8, "same_kind")

@@ -154,6 +154,12 @@ def result_type(*operands: Any) -> DType:
     return strong if weak is None else dtypes.promote_weak(strong, weak)
 
 
+def can_cast(source: Any, target: Any, casting: str = "safe") -> bool:
+    """Whether a tensor or dtype ``source`` casts to dtype ``target``: "safe" (the array API's rule) or "same_kind"."""
+    found = source.dtype if isinstance(source, Tensor | np.ndarray | np.generic) else source
+    return dtypes.can_cast(dtypes.as_dtype(found), dtypes.as_dtype(target), casting)
+
+
 # -- nested lists ------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import dtypes
+from ..errors import TraceError
 from ..graph.node import Node
 from ..interop import is_traced, materialize
 from ..ops import elementwise as ops
@@ -100,6 +101,8 @@ def _taken_axes(entry: Any) -> int:
 def _resolve_slice(entry: slice, extent: int) -> Slice:
     try:
         start, stop, step = entry.indices(extent)
+    except TraceError:
+        raise
     except TypeError as error:
         raise IndexError(f"slice bounds must be integers or None, got {entry}") from error
     return Slice(start, step, len(range(start, stop, step)))

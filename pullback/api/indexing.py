@@ -38,6 +38,9 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
         if has_plain_value(node):
             return Tensor(part_of(node, rest, start * size_of(rest)))
         return Tensor(move.reshape(move.slice_axis(node, 0, start, start + 1), rest))
+    if type(index) is Tensor and not index.node.shape and has_plain_value(index.node) and has_plain_value(node):
+        if index.node.dtype.kind in "iu" and node.shape:
+            return get_item(tensor, int(index.node.buffer.numpy((), index.node.dtype.numpy)))  # type: ignore[union-attr]
     plan = resolve(index, node.shape)
     if has_plain_value(node) and not plan.arrays:
         part = _contiguous_part(node, plan)

@@ -420,6 +420,34 @@ def trace(x: ArrayLike, /, offset: int = 0) -> Tensor:
     return sum(Tensor(diagonal_node(node, offset)), axis=-1)
 
 
+def diff(
+    x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
+) -> Tensor:
+    """Differences of neighbours along ``axis``, taken ``n`` times; of bools, whether they differ.
+
+    prepend, append: arrays (or numbers) put before and after ``x`` along the axis first.
+    """
+    node = _node(x, "diff")
+    if n < 0:
+        raise ShapeError(f"diff: n must not be negative, got {n}")
+    a = normalize_axis(axis, len(node.shape), "diff")
+    parts: list[ArrayLike] = [Tensor(node)]
+    for edge, place in ((prepend, 0), (append, len(parts) + 1)):
+        if edge is not None:
+            one = _node(edge, "diff")
+            line = one if one.shape else move.broadcast_to(one, (*node.shape[:a], 1, *node.shape[a + 1 :]))
+            parts.insert(place, Tensor(line))
+    if len(parts) > 1:
+        node = concat(parts, axis=a).node
+    minus = ops.not_equal if node.dtype.kind == "b" else ops.subtract
+    for _ in range(n):
+        extent = node.shape[a]
+        if extent == 0:
+            break
+        node = minus(narrow(node, a, 1, extent), narrow(node, a, 0, extent - 1))
+    return Tensor(node)
+
+
 # -- NumPy's names -----------------------------------------------------------------------------------------------------
 
 concatenate = concat

@@ -11,7 +11,8 @@ SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 1e-3, 7.0, np.inf, -np
 
 SAME_NAME = [
     "sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
-    "tanh", "negative", "abs", "sign", "square", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "signbit",
+    "tanh", "negative", "abs", "sign", "square", "floor", "ceil", "trunc", "round", "isnan", "isinf",
+    "isfinite", "signbit",
     "logical_not", "reciprocal", "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh", "absolute", "deg2rad",
     "rad2deg", "positive", "radians", "degrees", "nan_to_num",
 ]  # fmt: skip

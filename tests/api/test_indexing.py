@@ -220,6 +220,11 @@ def test_inside_jit():
     np.testing.assert_array_equal(np.asarray(got), [0, 1, 0, 0])
     with pytest.raises(pb.TraceError, match="boolean mask"):
         pb.jit(lambda a: a[a > 1])(pb.asarray(x))
+    for bad in (
+        lambda a, i: a[:i], lambda a, i: pb.zeros(i), lambda a, i: pb.zeros((2, i)), lambda a, i: pb.sum(a, i),
+    ):  # fmt: skip
+        with pytest.raises(pb.TraceError, match="integer index"):
+            pb.jit(bad)(pb.asarray(x), pb.asarray(0))
 
 
 def test_gradients_of_indexing():

@@ -66,6 +66,11 @@ CASES = {
     "diag k": lambda m: m.diag(X[0, 0], k=2),
     "diag below": lambda m: m.diag(X[0, 0], k=-1),
     "diag of matrix": lambda m: m.diag(X[0], k=1),
+    "diff": lambda m: m.diff(X),
+    "diff twice": lambda m: m.diff(X, n=2, axis=1),
+    "diff too often": lambda m: m.diff(X, n=5, axis=0),
+    "diff edges": lambda m: m.diff(X, axis=1, prepend=X[:, :1], append=0.0),
+    "diff bool": lambda m: m.diff(X > 5),
     "atleast_1d": lambda m: m.atleast_1d(np.float64(3)),
     "atleast_2d": lambda m: m.atleast_2d(X[0, 0]),
 }  # fmt: skip

@@ -115,6 +115,16 @@ def test_known_minus_one_is_a_negation():
     assert sorted(operations(gradient)) == ["exp", "negative"]
 
 
+def test_numbers_are_plain_factors():
+    with Scope() as scope:
+        x = variable(scope, [1.0, 2.0])
+        total = reduction.reduce_sum(e.multiply(e.divide(e.exp(e.multiply(x, 3.5)), 7.0), 2.0), (0,))
+        (gradient,) = gradients_of([total], [ones_of(total)], [x], scope)
+    np.testing.assert_allclose(value(gradient), np.exp([3.5, 7.0]), rtol=1e-12)
+    # 2 / 7 is worked out before; an infinite or NaN partial could not meet a zero here.
+    assert sorted(operations(gradient)) == ["exp", "multiply", "multiply", "multiply"]
+
+
 def test_zero_cotangents_end_the_way():
     with Scope() as scope:
         x = variable(scope, [1.0, 2.0])
@@ -339,6 +349,9 @@ SINGULAR = {
     "mask times sqrt": (
         lambda x: pb.sqrt(x) * pb.asarray([0.0, 1.0, 1.0]) + x**3, [0.0, 1.0, 4.0],
         lambda x: np.where(x > 0, 0.5 * _power(x, -0.5), 0) + 3 * x**2, lambda x: -0.25 * _power(x, -1.5) + 6 * x,
+    ),
+    "zero times sqrt": (
+        lambda x: pb.sqrt(x) * 0.0 + x**3, [0.0, 1.0, 4.0], lambda x: 3 * x**2, lambda x: 6 * x,
     ),
     "mask times log of sqrt": (
         lambda x: (x > 0) * pb.log(pb.sqrt(x)), [1.0, 1.0, 4.0],

@@ -1,0 +1,69 @@
+"""The same bits whatever the number of threads, and no compilation for a new length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.runtime.llvm_engine import compile_count
+
+F = pb.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def restore_threads() -> Iterator[None]:
+    before = pb.get_num_threads()
+    yield
+    pb.set_num_threads(before)
+
+
+def bits(value: Any) -> bytes:
+    return np.asarray(value).tobytes()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: pb.sum(x),
+        lambda x: pb.sum(x, axis=0),
+        lambda x: pb.sum(x, axis=1),
+        lambda x: pb.var(x),
+        lambda x: F.softmax(x, axis=-1),
+        lambda x: F.softmax(x, axis=0),
+        lambda x: pb.logsumexp(x),
+        pb.grad(lambda x: pb.sum(F.softmax(x, axis=-1) ** 2)),
+        pb.grad(lambda x: pb.mean(pb.tanh(x) * pb.exp(-x * x))),
+        pb.grad(lambda x: pb.std(x)),
+    ],
+)
+def test_threads_do_not_change_results(function: Callable[..., Any]) -> None:
+    x = pb.asarray(np.random.default_rng(3).standard_normal((1500, 401)).astype(np.float32))
+    found = []
+    for threads in (1, 2, 3):
+        pb.set_num_threads(threads)
+        found.append(bits(function(x)))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: pb.tanh(x) * 2.0 + pb.sum(x),
+        lambda x: F.softmax(x, axis=-1),
+        pb.grad(lambda x: pb.sum(F.log_softmax(x) ** 2)),
+    ],
+)
+def test_new_lengths_compile_nothing(function: Callable[..., Any]) -> None:
+    jitted = pb.jit(function)
+    # Lengths of one element, and long enough to be cut, have structures of their own.
+    for length in (2, 100):
+        pb.eval(jitted(np.ones(length, np.float32)))
+    before = compile_count()
+    for length in range(3, 103):
+        x = np.linspace(-1, 1, length, dtype=np.float32)
+        np.testing.assert_allclose(np.asarray(jitted(x)), np.asarray(function(pb.asarray(x))), rtol=1e-5, atol=1e-6)
+    assert compile_count() == before

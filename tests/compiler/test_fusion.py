@@ -1,0 +1,101 @@
+"""What is fused into what: kernel counts of programs that users know, so that fusion cannot regress silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.compiler.program import Program, compile_program
+from pullback.graph.graph import Graph
+
+F = pb.nn.functional
+
+
+def program_of(function: Callable[..., Any], *args: Any) -> Program:
+    graph = Graph.trace(function, *args)
+    return compile_program(graph.inputs, graph.outputs)
+
+
+def modes(function: Callable[..., Any], *args: Any) -> list[str]:
+    return [kernel.mode for kernel in program_of(function, *args).kernels]
+
+
+X = np.zeros((64, 48), np.float32)
+LABELS = np.zeros(64, np.int64)
+
+
+def layer_norm(x: Any) -> Any:
+    centred = x - pb.mean(x, axis=-1, keepdims=True)
+    return centred / pb.sqrt(pb.mean(centred * centred, axis=-1, keepdims=True) + 1e-5)
+
+
+def gelu(x: Any) -> Any:
+    return 0.5 * x * (1.0 + pb.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (gelu, ["map"]),
+        (pb.grad(lambda x: pb.sum(gelu(x))), ["map"]),
+        (lambda x: F.softmax(x, axis=-1), ["row"]),
+        (pb.grad(lambda x: pb.sum(F.softmax(x, axis=-1) ** 2)), ["row"]),
+        (lambda x: F.log_softmax(x, axis=-1), ["row"]),
+        (layer_norm, ["row"]),
+        (pb.grad(lambda x: pb.sum(layer_norm(x) ** 3)), ["row"]),
+        (lambda x: pb.var(x, axis=-1), ["row"]),
+        (lambda x: pb.var(x, axis=0), ["column"]),
+        (lambda x: (pb.argmax(x, axis=-1), pb.max(x, axis=-1)), ["row"]),
+        (lambda x: pb.sum(pb.exp(x) * 2.0, axis=0), ["column"]),
+        (lambda x: (pb.sin(x), pb.cos(x)), ["map"]),
+    ],
+)  # fmt: skip
+def test_one_kernel(function: Callable[..., Any], expected: list[str]) -> None:
+    assert modes(function, X) == expected
+
+
+def test_cross_entropy_and_its_gradient_are_one_row_kernel() -> None:
+    def loss(x: Any) -> Any:
+        return F.cross_entropy(x, LABELS)
+
+    found = modes(pb.value_and_grad(loss), X)
+    assert found.count("row") <= 3
+    assert "map" not in found
+    full = [k for k in program_of(pb.value_and_grad(loss), X).kernels if len(k.domain) == 2]
+    assert len(full) <= 2
+
+
+def test_bias_and_activation_between_products_are_one_kernel() -> None:
+    w = np.zeros((48, 32), np.float32)
+    b = np.zeros(32, np.float32)
+    assert modes(lambda x: F.relu(x @ w + b) @ w.T, X) == ["map"]
+
+
+def test_transposes_cost_no_copy() -> None:
+    w = np.zeros((32, 48), np.float32)
+    assert modes(lambda x: x @ w.T, X) == []
+    assert modes(lambda x: x.T @ x, X) == []
+
+
+def test_kernels_are_keyed_by_structure() -> None:
+    small = program_of(gelu, np.zeros(7, np.float32)).kernels
+    large = program_of(gelu, np.zeros(70000, np.float32)).kernels
+    assert [k.key for k in small] == [k.key for k in large]
+    rows = [program_of(lambda x: F.softmax(x, axis=-1), np.zeros(s, np.float32)).kernels[0].key for s in ((3, 5), (9, 1000))]
+    assert rows[0] == rows[1]
+
+
+def test_a_long_chain_is_cut_into_equal_kernels() -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(400):
+            x = pb.sin(x) + 0.5
+        return x
+
+    kernels = program_of(chain, X).kernels
+    assert 2 <= len(kernels) <= 12
+    assert all(len(k.expressions) < 500 for k in kernels)
+    assert len({k.key for k in kernels}) < len(kernels)
