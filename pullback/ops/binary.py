@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,13 @@ def _pow_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
     return by_base, by_exponent
 
 
+def _divide_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
+    number = y.attrs[0] if y.op is leaf.CONSTANT else 0
+    if number and math.isfinite(1 / number):
+        return 1 / number, lambda: e.negative(divide(z, y))
+    return lambda: e.reciprocal(y), lambda: e.negative(divide(z, y))
+
+
 def _atan2_partials(z: Node, y: Node, x: Node) -> tuple[Any, Any]:
     def over_square(numerator: Node) -> Node:
         origin = logical_and(equal(x, 0), equal(y, 0))
@@ -89,10 +97,7 @@ def _choice_partials(loses: Any) -> Any:
 ADD = binary("add", np.add, NUMERIC, lambda z, x, y: (1, 1), "x + y")
 SUBTRACT = binary("subtract", np.subtract, NUMERIC, lambda z, x, y: (1, -1), "x - y")
 MULTIPLY = binary("multiply", np.multiply, NUMERIC, lambda z, x, y: (lambda: y, lambda: x), "x * y")
-DIVIDE = binary(
-    "divide", np.divide, FLOAT, lambda z, x, y: (lambda: e.reciprocal(y), lambda: e.negative(divide(z, y))),
-    "x / y; derivative by y: -z / y", 4,
-)
+DIVIDE = binary("divide", np.divide, FLOAT, _divide_partials, "x / y; derivative by y: -z / y", 4)
 FLOOR_DIVIDE = binary(
     "floor_divide", np.floor_divide, NUMERIC, piecewise_constant("floor_divide"),
     "floor(x / y) as Python; an integer divided by 0 is 0", 8,

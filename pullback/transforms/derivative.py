@@ -6,6 +6,7 @@ Neither recurses, and both take time linear in the number of nodes between input
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ..errors import GradientError
@@ -145,7 +146,8 @@ def _tangent(node: Node, operands: tuple[Node, ...], given: list[Node | None]) -
             term = _scale(tangent, value, any(value is operand for operand in operands))
             if term.dtype is not node.dtype:
                 term = cast(term, node.dtype)
-            total = term if total is None else add(total, term)
+            if uniform_value(term) != 0:
+                total = term if total is None else add(total, term)
         if total is not None and total.shape != node.shape:
             total = broadcast_to(total, node.shape)
         return total
@@ -268,26 +270,38 @@ def _accumulate(collected: dict[int, Node], node: Node, contribution: Node) -> N
 
 
 def _scale(factor: Node, partial: Node | Number, both: bool = False) -> Node:
-    """A cotangent or tangent times a partial, its zeros strong; known ones and numbers cost nothing at run time.
+    """A cotangent or tangent times a partial, its zeros strong; ones and products of numbers cost nothing at run time.
 
-    both: the zeros of the partial are strong as well. The shape is the two shapes' broadcast.
+    both: the zeros of the partial are strong as well. The result broadcasts to the shape of the product.
     """
+    number = uniform_value(partial) if isinstance(partial, Node) else partial
     uniform = uniform_value(factor)
-    if not isinstance(partial, Node):
-        if partial == 1:
+    if number is not None and math.isfinite(number):
+        # Finite, it needs no strong zeros.
+        if number == 1:
             return factor
+        if number == 0:
+            return full(factor.shape, 0, factor.dtype)
         if uniform is not None:
-            return full(factor.shape, uniform * partial, factor.dtype)
-        return negative(factor) if partial == -1 else multiply(factor, constant(partial, factor.dtype))
+            return full(factor.shape, uniform * number, factor.dtype)
+        if number == -1:
+            return negative(factor)
+        # The same node, where there is one: it is one argument of the kernel.
+        is_shared = isinstance(partial, Node) and partial.shape == () and partial.dtype is factor.dtype
+        return multiply(factor, partial if is_shared else constant(number, factor.dtype))
+    if not isinstance(partial, Node):
+        partial = constant(partial, factor.dtype)
     if partial.dtype is not factor.dtype:
         factor = cast(factor, partial.dtype)
-    if uniform is not None:
-        # Exact for these two; the product with any other number is left to the kernel, which has it as an argument.
-        if uniform in (1, -1):
-            result = partial if uniform == 1 else negative(partial)
-            shape = broadcast_shapes(result.shape, factor.shape)
-            return result if result.shape == shape else broadcast_to(result, shape)
-    return strong_product(factor, partial) if both else strong_multiply(factor, partial)
+    if not uniform:
+        return strong_product(factor, partial) if both else strong_multiply(factor, partial)
+    # A number that is not 0.
+    if uniform == 1:
+        result = partial
+    else:
+        result = negative(partial) if uniform == -1 else multiply(partial, constant(uniform, partial.dtype))
+    shape = broadcast_shapes(result.shape, factor.shape)
+    return result if result.shape == shape else broadcast_to(result, shape)
 
 
 def no_derivative(node: Node) -> GradientError:
