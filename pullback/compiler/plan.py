@@ -211,6 +211,9 @@ def _donations(plan: Plan, bases: list[Value], donate: set[int]) -> dict[int, in
                 readers.setdefault(value.attrs[0], []).append(step)
         for value in step.writes:
             writers.setdefault(value.id, []).append(step)
+    # A check that fails ends the program with its wave. Only what is written later may overwrite an input: an error
+    # leaves everything as it was.
+    last_check = max((s.wave for s in plan.steps if s.kernel is not None and s.kernel.checks), default=-1)
     kept = {base.attrs[0] for base in bases if base.kind == "input"}
     taken: set[int] = set()
     donations: dict[int, int] = {}
@@ -220,7 +223,7 @@ def _donations(plan: Plan, bases: list[Value], donate: set[int]) -> dict[int, in
         (step,) = writers[base.id]
         kernel = step.kernel
         number = plan.places[base.id][1]
-        if kernel is None or kernel.mode not in ("map", "scalar") or number in donations:
+        if kernel is None or kernel.mode not in ("map", "scalar") or number in donations or step.wave <= last_check:
             continue
         store = next(a for a in kernel.accesses if a.value is base)
         for access in kernel.accesses:

@@ -367,7 +367,7 @@ start:
   %status = phi i64 [ 0, %choose ], [ 0, %own ], [ %status.own, %prepare ]
   br label %next
 next:
-  %wave = phi ptr [ %wave0, %start ], [ %wave.following, %wave.done ]
+  %wave = phi ptr [ %wave0, %start ], [ %wave.following, %wave.done ], [ %wave.following, %checked ]
   %over = icmp eq ptr %wave, %wave.end
   br i1 %over, label %finish, label %do
 do:
@@ -412,7 +412,14 @@ launch.done:
   %launches.left = icmp slt i64 %end, %chunks
   br i1 %launches.left, label %serial, label %wave.done
 wave.done:
-  br label %next
+  ; A failed check ends the program here.
+  %error = load ptr, ptr %slots
+  %has.error = icmp ne ptr %error, null
+  br i1 %has.error, label %checked, label %next
+checked:
+  %flag = load i64, ptr %error
+  %fine = icmp eq i64 %flag, 0
+  br i1 %fine, label %next, label %finish
 
 finish:
   %ours = icmp ne i64 %pool, 0
