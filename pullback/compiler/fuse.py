@@ -108,6 +108,7 @@ class Fuser:
         self.before: list[int] = []
         self.group_of: dict[int, Group] = {}
         self.free: dict[int, Free] = {}
+        self.recomputable: dict[int, Free] = {}  # placed values so cheap that no other group need wait for them
         self.copies: dict[int, Value] = {}
         self._last_with_leaf: dict[int, Group] = {}
 
@@ -156,13 +157,13 @@ class Fuser:
         cost = value.op.cost if value.op is not None else 1.0
         for operand in value.inputs:
             base = self.base(operand)
-            group = self.group_of.get(base.id)
+            free = self.recomputable.get(base.id) or self.free.get(base.id)
+            group = self.group_of.get(base.id) if free is None else None
             if group is not None:
                 groups |= 1 << group.number
                 if group.kind != "fused":
                     leaves[base.id] = base
                 continue
-            free = self.free.get(base.id)
             if free is not None:
                 groups |= free.groups
                 count += free.count
@@ -182,14 +183,10 @@ class Fuser:
             return
         if kind in ("elementwise", "gather"):
             info = self.describe(value)
-            members = any(
-                (g := self.group_of.get(self.base(operand).id)) is not None and g.kind == "fused"
-                for operand in value.inputs
-            ) or any(self._reads_member(self.base(operand)) for operand in value.inputs)
-            if not members and info.count <= MAX_MEMBERS // 2:
+            if info.count <= MAX_MEMBERS // 2 and all(self.groups[n].kind != "fused" for n in bits(info.groups)):
                 self.free[value.id] = info
-                return
-            self._place_fused(value, info)
+            else:
+                self._place_fused(value, info)
         elif kind == "reduction":
             self._place_fused(value, self.describe(value))
         elif kind == "contraction":
@@ -201,12 +198,6 @@ class Fuser:
         else:
             {"pad": self._place_pad, "concat": self._place_concat, "scatter": self._place_scatter}[kind](value)
 
-    def _reads_member(self, base: Value) -> bool:
-        free = self.free.get(base.id)
-        if free is None:
-            return False
-        return any(self.groups[n].kind == "fused" for n in bits(free.groups))
-
     def ensure_placed(self, value: Value) -> None:
         """Give a free value a group: it must be stored."""
         info = self.free.get(value.id)
@@ -215,7 +206,8 @@ class Fuser:
 
     def _place_fused(self, value: Value, info: Free) -> None:
         candidates: dict[int, Group] = {}
-        for number in sorted(bits(info.groups), reverse=True):
+        # The group that already waits for most others first: a group that has to wait longer fuses with less.
+        for number in sorted(bits(info.groups), key=lambda n: (-self.before[n].bit_count(), -n)):
             if self.groups[number].kind == "fused":
                 candidates[number] = self.groups[number]
         for leaf in info.leaves:
@@ -335,6 +327,9 @@ class Fuser:
                     if at == "partial" or where != canonical[at]:
                         return None
                     continue
+                if base.id in self.recomputable:
+                    work.append((base, None, where))
+                    continue
                 if owner is not None:
                     reads |= 1 << owner.number
                     if owner.kind != "fused":
@@ -407,7 +402,9 @@ class Fuser:
         arriving, reads, leaves = plan
         group.domain, group.reduced = domain, reduced
         for member, member_level in arriving:
-            self.free.pop(member.id, None)
+            free = self.free.pop(member.id, None)
+            if free is not None and free.cost <= CHEAP_COST and member.kind == "elementwise":
+                self.recomputable[member.id] = free
             depth = self._depth(member, group.depths)
             if member.kind == "reduction":
                 group.has_reduction = True
