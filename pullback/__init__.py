@@ -1,6 +1,6 @@
 """Pullback: lazy differentiable arrays, compiled to native code.
 
-``import pullback as pb`` gives the array namespace; transforms, ``nn``, ``optim``, ``data`` and ``tools`` load when
+``import pullback as pb`` gives the array namespace; transforms, ``nn``, ``optim``, ``data`` and ``testing`` load when
 first used.
 """
 
@@ -227,7 +227,7 @@ __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 
 if TYPE_CHECKING:
-    from . import data, nn, optim, testing, tools
+    from . import data, nn, optim, testing
     from .graph.graph import Graph, graph_of
     from .runtime.driver import get_num_threads, set_num_threads
     from .runtime.evaluate import get_backend, set_backend
@@ -270,7 +270,6 @@ _ON_FIRST_USE = {
     "set_num_threads": "runtime.driver",
     "stop_gradient": "transforms.functional",
     "testing": "",
-    "tools": "",
     "value_and_grad": "transforms.functional",
     "vjp": "transforms.functional",
     "vmap": "transforms.batching",
@@ -492,7 +491,6 @@ __all__ = [
     "tensordot",
     "testing",
     "tile",
-    "tools",
     "trace",
     "transpose",
     "tril",
