@@ -30,7 +30,7 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
     way has no derivative.
     """
     from . import pytree
-    from .functional import _matching
+    from .primals import matching
 
     node = tensor.node
     if node.dtype.kind != "f":
@@ -52,7 +52,7 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
             )
         cotangent = ones_of(node)
     else:
-        (cotangent,) = _matching("backward", "gradient", [node], pytree.structure(tensor), gradient)
+        (cotangent,) = matching("backward", "gradient", [node], pytree.structure(tensor), gradient)
     leaves, hooks = _leaves(node)
     if create_graph:
         found = gradients_of([node], [cotangent], leaves, hooks=hooks)

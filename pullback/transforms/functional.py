@@ -8,233 +8,21 @@ nest in any order and to any depth. The function runs on lazy tensors that have 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from ..errors import DTypeError, GradientError, ShapeError
+from ..errors import GradientError
 from ..graph.node import Node
-from ..graph.state import describe_site, state
-from ..graph.tracking import Scope, is_tracked, no_grad
-from ..ops.elementwise import alias, cast
+from ..graph.state import describe_site
+from ..graph.tracking import Scope, is_tracked
 from ..ops.elementwise import stop_gradient as stop_gradient_node
-from ..ops.leaf import DATA, full, parameter
+from ..ops.leaf import full
 from ..ops.movement import permute, reshape
 from ..tensor import Tensor
 from . import pytree
 from .derivative import gradients_of, ones_of, tangents_of, zeros_of
 from .linear_map import LinearMap, basis
-
-Function = Callable[..., Any]
-
-_ARRAYS = (Tensor, np.ndarray, np.generic, bool, int, float)
-
-
-class _Primals:
-    """The arguments that a transform differentiates by: their leaves as alias nodes of its scope."""
-
-    def __init__(self, name: str, scope: Scope, trees: Any, labels: Callable[[str], str]) -> None:
-        self.name = name
-        self.given, self.structure = pytree.flatten(trees)
-        self.labels = labels
-        self.trees = trees
-        self.nodes: list[Node] = []
-        self.tensors: list[Tensor] = []
-        for index, leaf in enumerate(self.given):
-            node = _input_node(self._float_node(leaf, index))
-            node.scope = scope
-            self.nodes.append(node)
-            self.tensors.append(Tensor(node))
-
-    def path(self, index: int) -> str:
-        """How the caller would write leaf ``index``."""
-        return self.labels(pytree.leaves_with_paths(self.trees)[index][0])
-
-    def _float_node(self, leaf: Any, index: int) -> Node:
-        if not isinstance(leaf, _ARRAYS):
-            raise GradientError(
-                f"{self.name}: {self.path(index)} is a {type(leaf).__name__}, not a floating tensor; "
-                "differentiate by other arguments with argnums"
-            )
-        node = _as_node(leaf)
-        if node.dtype.kind != "f" and not self._is_buffer(leaf):
-            raise GradientError(
-                f"{self.name}: {self.path(index)} has dtype {node.dtype.name} and shape {node.shape}; only floating "
-                "tensors have derivatives: cast it with x.astype(pb.float32), or differentiate by other arguments "
-                "with argnums"
-            )
-        return node
-
-    def _is_buffer(self, leaf: Any) -> bool:
-        """Whether ``leaf`` is a module's own: its integer buffers (a step count) come along and get zeros."""
-        from ..nn.module import Module
-
-        modules = [tree for tree in pytree.leaves_above(self.trees, Module) if isinstance(tree, Module)]
-        return any(leaf is own for module in modules for own in pytree.leaves(module))
-
-    def arguments(self) -> Any:
-        """The arguments as the function receives them."""
-        return pytree.unflatten(self.structure, self.tensors)
-
-    def write_back(self) -> None:
-        """What the function rebound (``x += 1``, a running mean in a module) is rebound in the caller's tensors."""
-        for leaf, tensor, node in zip(self.given, self.tensors, self.nodes):
-            if tensor.node is not node and isinstance(leaf, Tensor):
-                leaf.rebind(tensor.node)
-
-    def release(self) -> None:
-        """Keep only what ``tree`` needs: a closure that lives on must not keep arguments and their names alive."""
-        self.nodes = [_stand_in(node) for node in self.nodes]
-        self.tensors = []
-        self.given = []
-        self.trees = None
-
-    def tree(self, nodes: Sequence[Node | None]) -> Any:
-        """Derivatives by the arguments, in their structure; 0 where there is no path."""
-        return pytree.unflatten(
-            self.structure,
-            [Tensor(zeros_of(own) if node is None else node) for node, own in zip(nodes, self.nodes)],
-        )
-
-
-def _input_node(node: Node) -> Node:
-    """A node of its own with the value of ``node``, to differentiate by."""
-    if node.buffer is not None and not is_tracked(node):
-        return Node(DATA, (), (), node.shape, node.dtype, node.weak, node.buffer)
-    return alias(node)
-
-
-def _stand_in(node: Node) -> Node:
-    """A node of the same shape and dtype without a value or a history."""
-    return parameter(0, node.shape, node.dtype)
-
-
-class _Run:
-    """One call of a function under a transform: what it returned, and the scope in which its graph is kept."""
-
-    def __init__(self, name: str, function: Function, has_aux: bool) -> None:
-        self.name = name
-        self.function = function
-        self.has_aux = has_aux
-        self.aux: Any = None
-
-    def __call__(self, primals: _Primals, call: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
-        before = state.grad_enabled
-        # Under no_grad the results are constants to derivatives taken outside, not to this one.
-        state.grad_enabled = True
-        try:
-            args, kwargs = call(primals.arguments())
-            result = self.function(*args, **kwargs)
-        finally:
-            state.grad_enabled = before
-        primals.write_back()
-        if self.has_aux:
-            if not (isinstance(result, tuple) and len(result) == 2):
-                raise GradientError(
-                    f"{self.name}: with has_aux=True the function must return (output, aux), got {_kind(result)}"
-                )
-            result, self.aux = result
-        self.result = result
-        self.leaves, self.structure = pytree.flatten(result)
-        for index, leaf in enumerate(self.leaves):
-            if not isinstance(leaf, _ARRAYS):
-                path = pytree.leaves_with_paths(result)[index][0]
-                raise GradientError(
-                    f"{self.name}: the function returned {_kind(leaf)} at result{path}; expected tensors "
-                    "(further results go through has_aux=True)"
-                )
-        self.nodes = [_as_node(leaf) for leaf in self.leaves]
-
-    def scalar(self) -> Node:
-        """The only output, which must be a floating 0-d tensor."""
-        if len(self.leaves) != 1 or self.leaves[0] is not self.result:
-            raise GradientError(
-                f"{self.name}: the function must return one scalar tensor, got {_kind(self.result)}; "
-                "return further results through has_aux=True, or use pb.vjp"
-            )
-        node = self.nodes[0]
-        if node.shape != ():
-            raise GradientError(
-                f"{self.name}: the function must return a scalar, got shape {node.shape}; reduce it with pb.sum or "
-                "pb.mean, give a cotangent through pb.vjp, or use pb.jacrev"
-            )
-        if node.dtype.kind != "f":
-            raise GradientError(f"{self.name}: the function must return a floating scalar, got {node.dtype.name}")
-        return node
-
-    def output(self, tree: Any) -> Any:
-        """What the caller gets of the function's results: under ``no_grad``, constants."""
-        if state.grad_enabled:
-            return tree
-        with no_grad():
-            return pytree.map(lambda leaf: Tensor(alias(leaf.node)) if isinstance(leaf, Tensor) else leaf, tree)
-
-
-def _as_node(leaf: Any) -> Node:
-    from ..api.convert import as_node
-
-    return as_node(leaf)
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "None (is a return statement missing?)"
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
-
-
-def _positions(name: str, argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    if not numbers:
-        raise GradientError(f"{name}: argnums is empty; name at least one positional argument")
-    positions = []
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise GradientError(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}")
-        if not -count <= number < count:
-            raise GradientError(
-                f"{name}: argnums={argnums!r} is out of range for {count} positional arguments "
-                "(arguments passed by keyword cannot be differentiated by)"
-            )
-        positions.append(number % count)
-    if len(set(positions)) != len(positions):
-        raise GradientError(f"{name}: argnums={argnums!r} names an argument twice")
-    return tuple(positions)
-
-
-def _select(
-    name: str, scope: Scope, argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[_Primals, Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]]:
-    """The arguments that ``argnums`` names, and how to put what replaces them among the others."""
-    positions = _positions(name, argnums, len(args))
-    single = isinstance(argnums, int)
-
-    def label(path: str) -> str:
-        if single:
-            return f"argument {positions[0]}{path}"
-        index, _, rest = path[1:].partition("]")
-        return f"argument {positions[int(index)]}{rest}"
-
-    trees = args[positions[0]] if single else tuple([args[p] for p in positions])
-    primals = _Primals(name, scope, trees, label)
-
-    def call(new: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        full = list(args)
-        for position, tree in zip(positions, (new,) if single else new):
-            full[position] = tree
-        return tuple(full), kwargs
-
-    return primals, call
-
-
-def _all(name: str, scope: Scope, args: Any) -> tuple[_Primals, Any]:
-    if not isinstance(args, (tuple, list)):
-        raise GradientError(f"{name}: primals must be a tuple, one entry for each argument, got {_kind(args)}")
-    primals = _Primals(name, scope, tuple(args), lambda path: f"primals{path}")
-    return primals, lambda new: (new, {})
-
+from .primals import Function, Primals, Run, all_of, kind_of, matching, select, stand_in
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
@@ -257,8 +45,8 @@ def _value_and_grad(name: str, function: Function, argnums: int | Sequence[int],
     @functools.wraps(function, updated=())
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with Scope() as scope:
-            primals, call = _select(name, scope, argnums, args, kwargs)
-            run = _Run(name, function, has_aux)
+            primals, call = select(name, scope, argnums, args, kwargs)
+            run = Run(name, function, has_aux)
             run(primals, call)
             output = run.scalar()
             gradient = primals.tree(gradients_of([output], [ones_of(output)], primals.nodes, scope))
@@ -299,7 +87,7 @@ def gradients(output: Any, inputs: Any, cotangent: Any = None) -> Any:
     for index, leaf in enumerate(leaves):
         where = f"inputs{pytree.leaves_with_paths(inputs)[index][0]}"
         if not isinstance(leaf, Tensor):
-            raise GradientError(f"gradients: {where} is {_kind(leaf)}, not a tensor")
+            raise GradientError(f"gradients: {where} is {kind_of(leaf)}, not a tensor")
         node = leaf.node
         if node.dtype.kind != "f":
             raise GradientError(
@@ -315,7 +103,7 @@ def gradients(output: Any, inputs: Any, cotangent: Any = None) -> Any:
     nodes = []
     for leaf in outputs:
         if not isinstance(leaf, Tensor):
-            raise GradientError(f"gradients: output is {_kind(leaf)}, not a tensor")
+            raise GradientError(f"gradients: output is {kind_of(leaf)}, not a tensor")
         nodes.append(_differentiable(leaf.node, "gradients"))
     cotangents = _cotangents("gradients", nodes, structure, cotangent)
     found = gradients_of(nodes, cotangents, targets)
@@ -344,29 +132,7 @@ def _cotangents(name: str, nodes: list[Node], structure: Any, cotangent: Any) ->
                     "one element is it 1"
                 )
         return [ones_of(node) for node in nodes]
-    return _matching(name, "cotangent", nodes, structure, cotangent)
-
-
-def _matching(name: str, what: str, nodes: Sequence[Node], structure: Any, given: Any) -> list[Node]:
-    """Nodes of a cotangent or tangent, checked against what it belongs to."""
-    found = pytree.match(structure, given, f"{name}: {what}")
-    results = []
-    for index, (leaf, node) in enumerate(zip(found, nodes)):
-        if not isinstance(leaf, _ARRAYS):
-            raise GradientError(f"{name}: {what} holds {_kind(leaf)}, expected tensors")
-        result = _as_node(leaf)
-        where = f"{what}{pytree.leaves_with_paths(given)[index][0]}"
-        if result.shape != node.shape:
-            raise ShapeError(f"{name}: {where} has shape {result.shape}, expected {node.shape}")
-        if result.dtype is not node.dtype:
-            if not result.weak and result.dtype.kind == "f" and node.dtype.kind == "f":
-                raise DTypeError(
-                    f"{name}: {where} has dtype {result.dtype.name}, expected {node.dtype.name}; "
-                    f"cast it with x.astype(pb.{node.dtype.name})"
-                )
-            result = cast(result, node.dtype)
-        results.append(result)
-    return results
+    return matching(name, "cotangent", nodes, structure, cotangent)
 
 
 # -- vjp and jvp -------------------------------------------------------------------------------------------------------
@@ -380,8 +146,8 @@ def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, 
     has_aux: the function returns ``(output, aux)``; the result is ``(output, pullback, aux)``.
     """
     with Scope() as scope:
-        arguments, call = _all("vjp", scope, primals)
-        run = _Run("vjp", function, has_aux)
+        arguments, call = all_of("vjp", scope, primals)
+        run = Run("vjp", function, has_aux)
         run(arguments, call)
         floats = [i for i, node in enumerate(run.nodes) if node.dtype.kind == "f"]
         outputs = [run.nodes[i] for i in floats]
@@ -390,17 +156,17 @@ def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, 
         )
         result, structure = run.output(_tensors(run)), run.structure
         aux = run.output(run.aux)
-    like = [_stand_in(node) for node in run.nodes]
+    like = [stand_in(node) for node in run.nodes]
     arguments.release()
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
-        values = _matching("vjp", "cotangent", like, structure, cotangent)
+        values = matching("vjp", "cotangent", like, structure, cotangent)
         return arguments.tree(transpose([values[i] for i in floats]))
 
     return (result, pullback, aux) if has_aux else (result, pullback)
 
 
-def _tensors(run: _Run) -> Any:
+def _tensors(run: Run) -> Any:
     return pytree.unflatten(
         run.structure, [x if isinstance(x, Tensor) else Tensor(node) for x, node in zip(run.leaves, run.nodes)]
     )
@@ -413,9 +179,9 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has
     has_aux: the function returns ``(output, aux)``; the result is ``(output, tangent, aux)``.
     """
     with Scope() as scope:
-        arguments, call = _all("jvp", scope, primals)
+        arguments, call = all_of("jvp", scope, primals)
         given = _tangents("jvp", arguments, tangents)
-        run = _Run("jvp", function, has_aux)
+        run = Run("jvp", function, has_aux)
         run(arguments, call)
         found = tangents_of(run.nodes, arguments.nodes, given, scope)
         tangent = _output_tree(run.nodes, run.structure, found)
@@ -423,10 +189,10 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has
         return (result, tangent, run.output(run.aux)) if has_aux else (result, tangent)
 
 
-def _tangents(name: str, arguments: _Primals, tangents: Any) -> list[Node]:
+def _tangents(name: str, arguments: Primals, tangents: Any) -> list[Node]:
     if not isinstance(tangents, (tuple, list)):
-        raise GradientError(f"{name}: tangents must be a tuple, one entry for each primal, got {_kind(tangents)}")
-    return _matching(name, "tangents", arguments.nodes, arguments.structure, tuple(tangents))
+        raise GradientError(f"{name}: tangents must be a tuple, one entry for each primal, got {kind_of(tangents)}")
+    return matching(name, "tangents", arguments.nodes, arguments.structure, tuple(tangents))
 
 
 def _output_tree(outputs: Sequence[Node], structure: Any, found: Sequence[Node | None]) -> Any:
@@ -442,15 +208,15 @@ def linearize(function: Function, *primals: Any, has_aux: bool = False) -> tuple
     has_aux: the function returns ``(output, aux)``; the result is ``(output, pushforward, aux)``.
     """
     with Scope() as scope:
-        arguments, call = _all("linearize", scope, primals)
-        run = _Run("linearize", function, has_aux)
+        arguments, call = all_of("linearize", scope, primals)
+        run = Run("linearize", function, has_aux)
         run(arguments, call)
         derivative = LinearMap(
             arguments.nodes, lambda tangents: tangents_of(run.nodes, arguments.nodes, tangents, scope)
         )
         result, structure = run.output(_tensors(run)), run.structure
         aux = run.output(run.aux)
-    like = [_stand_in(node) for node in run.nodes]
+    like = [stand_in(node) for node in run.nodes]
     arguments.release()
 
     def pushforward(*tangents: Any) -> Any:
@@ -473,8 +239,8 @@ def jacrev(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool =
     @functools.wraps(function, updated=())
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with Scope() as scope:
-            primals, call = _select("jacrev", scope, argnums, args, kwargs)
-            run = _Run("jacrev", function, has_aux)
+            primals, call = select("jacrev", scope, argnums, args, kwargs)
+            run = Run("jacrev", function, has_aux)
             run(primals, call)
             rows = [_rows(node, primals, scope) for node in _float_outputs(run)]
             jacobian = pytree.unflatten(run.structure, rows)
@@ -483,7 +249,7 @@ def jacrev(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool =
     return wrapped
 
 
-def _rows(output: Node, primals: _Primals, scope: Scope) -> Any:
+def _rows(output: Node, primals: Primals, scope: Scope) -> Any:
     if output.size == 1:
         found = gradients_of([output], [ones_of(output)], primals.nodes, scope)
     else:
@@ -511,8 +277,8 @@ def jacfwd(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool =
     @functools.wraps(function, updated=())
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with Scope() as scope:
-            primals, call = _select("jacfwd", scope, argnums, args, kwargs)
-            run = _Run("jacfwd", function, has_aux)
+            primals, call = select("jacfwd", scope, argnums, args, kwargs)
+            run = Run("jacfwd", function, has_aux)
             run(primals, call)
             outputs = _float_outputs(run)
             columns = [_columns(outputs, own, scope) for own in primals.nodes]
@@ -542,7 +308,7 @@ def _columns(outputs: list[Node], own: Node, scope: Scope) -> list[Tensor]:
     ]
 
 
-def _float_outputs(run: _Run) -> list[Node]:
+def _float_outputs(run: Run) -> list[Node]:
     for index, node in enumerate(run.nodes):
         if node.dtype.kind != "f":
             path = pytree.leaves_with_paths(run.result)[index][0]
