@@ -56,7 +56,7 @@ class _Structure:
     no container holds any.
     """
 
-    __slots__ = ("cls", "is_mutable", "names", "paths", "plain", "static", "trained")
+    __slots__ = ("cls", "inherited", "is_mutable", "key", "names", "paths", "plain", "static", "trained")
 
     def __init__(self, module: Module) -> None:
         self.cls = type(module)
@@ -83,6 +83,8 @@ class _Structure:
             isinstance(child, Tensor) and (child._requires_grad or path in inherited)
             for child, path in zip(children, paths)
         ])
+        self.inherited = frozenset([path for path, trained in zip(paths, self.trained) if trained])
+        self.key = hash((self.cls, self.paths, self.trained))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -98,7 +100,7 @@ class _Structure:
         )
 
     def __hash__(self) -> int:
-        return hash((self.cls, self.paths, self.trained))
+        return self.key
 
     def __repr__(self) -> str:
         return self.cls.__name__
@@ -279,6 +281,20 @@ class Module(Guarded):
         if not structure.is_mutable:
             object.__setattr__(self, "_memo", (structure, current_epoch()))
         return structure, structure.children(self)
+
+    def _flatten_all(self) -> list[Any] | None:
+        leaves: list[Any] = []
+        stack: list[Any] = [self]
+        while stack:
+            item = stack.pop()
+            if not isinstance(item, Module):
+                leaves.append(item)
+                continue
+            structure, children = item._own()
+            if structure.is_mutable:
+                return None
+            stack += reversed(children)
+        return leaves
 
     def _named_children(self) -> Iterator[tuple[str, Any, bool]]:
         """Path, tensor or module, and whether it is a parameter."""
@@ -488,8 +504,7 @@ def _unflatten(structure: _Structure, children: Any) -> Module:
                     child = given[i] = Tensor(leaf_node(node))
                     child._requires_grad = True
     module.__dict__.update(structure.attributes(given))
-    inherited = frozenset([path for path, trained in zip(structure.paths, structure.trained) if trained])
-    object.__setattr__(module, "_inherited", inherited)
+    object.__setattr__(module, "_inherited", structure.inherited)
     if not structure.is_mutable:
         object.__setattr__(module, "_memo", (structure, current_epoch()))
     return module

@@ -42,16 +42,18 @@ def current_epoch() -> int:
 class Guarded:
     """Base of the classes whose attributes are watched: instances keep everything in their ``__dict__``.
 
-    ``_memo`` is for what a subclass derives from its attributes.
+    ``_memo`` is for what a subclass derives from its attributes, ``_tree`` for what :meth:`flat` gives.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_memo")
+    __slots__ = ("__dict__", "__weakref__", "_memo", "_tree")
 
     _memo: Any
+    _tree: tuple[int, list[Any], Any] | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = object.__new__(cls)
         object.__setattr__(self, "_memo", None)
+        object.__setattr__(self, "_tree", None)
         trace = state.trace
         if trace is not None:
             trace.made.add(id(self))
@@ -65,6 +67,40 @@ class Guarded:
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
         touch()
+
+    def _flatten_all(self) -> list[Any] | None:
+        """The tensors at and below this object in pytree order; None if they may change without notice."""
+        return None
+
+    def flat(self) -> tuple[list[Any], Any] | None:
+        """The tensors at and below this object, and a token that is the same for equal structures; remembered until a
+        guarded attribute changes anywhere. None if nothing can be remembered."""
+        tree = self._tree
+        if tree is None or tree[0] != _epoch:
+            epoch = _epoch
+            leaves = self._flatten_all()
+            if leaves is None:
+                return None
+            tree = (epoch, leaves, _token(self))
+            object.__setattr__(self, "_tree", tree)
+        return tree[1], tree[2]
+
+    def remember_flat(self, leaves: list[Any], token: Any) -> None:
+        """Say what :meth:`flat` would find."""
+        object.__setattr__(self, "_tree", (_epoch, leaves, token))
+
+
+_tokens: dict[Any, object] = {}
+_MAX_TOKENS = 1024
+
+
+def _token(tree: Any) -> object:
+    """An object that stands for the structure of ``tree``: cheaper to hash and compare than the structure."""
+    from .pytree import structure
+
+    if len(_tokens) >= _MAX_TOKENS:
+        _tokens.clear()
+    return _tokens.setdefault(structure(tree), object())
 
 
 class recording:

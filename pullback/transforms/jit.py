@@ -24,6 +24,7 @@ from ..graph.tracking import open_scope
 from ..runtime import evaluate as evaluation
 from ..tensor import Tensor
 from . import pytree
+from .guards import Guarded
 from .recording import leaf_kind, record
 from .variant import IN_LINE, MISS, Variant
 
@@ -56,8 +57,14 @@ class Jitted:
         if kwargs or self._static_names:
             return self._general_call(args, kwargs)
         key: list[Any] = []
+        leaves: Any = args
         tensors = 0
-        for arg in args:
+        if any(map(_is_guarded, args)):
+            found_leaves = _leaves_of_modules(args, key)
+            if found_leaves is None:
+                return self._general_call(args, kwargs)
+            leaves = found_leaves
+        for arg in leaves:
             kind = type(arg)
             if kind is Tensor:
                 node = arg._node
@@ -73,18 +80,18 @@ class Jitted:
                 key += (kind, arg)
             else:
                 return self._general_call(args, kwargs)
-        if tensors > 1 and len({id(arg) for arg in args if type(arg) is Tensor}) != tensors:
+        if tensors > 1 and len({id(arg) for arg in leaves if type(arg) is Tensor}) != tensors:
             return self._general_call(args, kwargs)
         key += (state.grad_enabled, dtypes._default_float, evaluation._backend)
         found = self._variants.get(tuple(key))
         if found is not None:
             for variant in found:
-                result = variant(args)
+                result = variant(leaves)
                 if result is not MISS:
                     return result if result is not IN_LINE else self._function(*args)
-        if _is_followed(args):
+        if _is_followed(leaves):
             return self._function(*args)
-        return self._first_call(tuple(key), args, args, {})
+        return self._first_call(tuple(key), leaves, args, {})
 
     def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with containers, keywords, static arguments, or one tensor twice."""
@@ -149,6 +156,26 @@ class Jitted:
     def _is_static(self, argument: int | str) -> bool:
         """Whether the argument at a position or of a name is static."""
         return argument in self._static_positions or argument in self._static_names
+
+
+def _is_guarded(arg: Any) -> bool:
+    return isinstance(arg, Guarded)
+
+
+def _leaves_of_modules(args: tuple[Any, ...], key: list[Any]) -> list[Any] | None:
+    """The leaves of arguments among which are modules, whose structures are added to ``key``."""
+    leaves: list[Any] = []
+    for arg in args:
+        if isinstance(arg, Guarded):
+            flat = arg.flat()
+            if flat is None:
+                return None
+            leaves += flat[0]
+            key.append(flat[1])
+        else:
+            leaves.append(arg)
+            key.append(None)
+    return leaves
 
 
 def _static_positions(function: Callable[..., Any], names: tuple[str, ...]) -> dict[int, str]:

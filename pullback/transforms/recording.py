@@ -95,9 +95,21 @@ def record(
             structure = None
         elif type(result) is tuple and len(result) == len(leaves) and all(map(_is, result, leaves)):
             structure = tuple
-        return _Builder(trace, arguments, leaves, structure).variant()
+        return _Builder(trace, arguments, leaves, structure).variant(_modules(result))
     finally:
         trace.close()
+
+
+def _modules(result: Any) -> tuple[tuple[int, int, int], ...]:
+    """The modules that a function returned, alone or in a tuple: position, first leaf, and the leaf after the last."""
+    found = []
+    start = 0
+    for position, element in enumerate(result if type(result) is tuple else (result,)):
+        stop = start + len(pytree.leaves(element))
+        if isinstance(element, Guarded):
+            found.append((position, start, stop))
+        start = stop
+    return tuple(found)
 
 
 def _is(a: Any, b: Any) -> bool:
@@ -211,7 +223,7 @@ class _Builder:
 
     # -- the variant -------------------------------------------------------------------------------------------------
 
-    def variant(self) -> Variant:
+    def variant(self, modules: tuple[tuple[int, int, int], ...]) -> Variant:
         """Compile."""
         differentiable = [
             i for i, node in enumerate(self.outputs)
@@ -255,6 +267,7 @@ class _Builder:
             tuple(self.gradients),
             tuple(self.results),
             self.structure,
+            modules,
             reusable,
         )
         program: Any = None

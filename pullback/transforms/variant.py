@@ -25,7 +25,7 @@ from ..runtime.buffers import from_numpy
 from ..runtime.evaluate import evaluate
 from ..tensor import Tensor
 from . import pytree
-from .guards import Guards
+from .guards import Guarded, Guards
 from .lineage import Call, Recipe, evaluated_leaf
 
 MISS = object()  # the variant does not serve this call
@@ -76,6 +76,7 @@ class Plan(NamedTuple):
     specs: one for each output of the program.
     rebound: (input, source): tensors to bind anew.   gradients: (input, source): ``.grad`` slots to set.
     results: what the function returned, leaf by leaf.   structure: theirs; None for a single leaf, or ``tuple``.
+    modules: those in what it returned: position in the tuple, first leaf, and the leaf after the last.
     reusable: inputs whose memory may become that of the output that they are rebound to.
     """
 
@@ -89,6 +90,7 @@ class Plan(NamedTuple):
     gradients: tuple[tuple[int, Source], ...]
     results: tuple[Source, ...]
     structure: Any
+    modules: tuple[tuple[int, int, int], ...]
     reusable: frozenset[int]
 
 
@@ -97,7 +99,7 @@ class Variant:
 
     __slots__ = (
         "_captured", "_captured_ids", "_guards", "_is_pure", "_is_stateful", "_is_tuple", "_only_values", "_plan",
-        "_program", "_recipe",
+        "_program", "_recipe", "_tokens",
     )
 
     def __init__(self, program: Any, plan: Plan, guards: Guards, recipe: Recipe | None) -> None:
@@ -106,6 +108,7 @@ class Variant:
         self._guards = guards
         self._recipe = recipe
         self._captured = plan.captured
+        self._tokens: dict[int, Any] = {}  # of the modules among the results, or None
         self._is_stateful = bool(plan.rebound or plan.gradients)
         # A tensor that is rebound must not be both an argument and a hidden input.
         self._captured_ids = self.captured_ids() if self._is_stateful else frozenset()
@@ -135,9 +138,7 @@ class Variant:
             if None not in values:
                 plan = self._plan
                 results = [_result(buffer, spec) for buffer, spec in zip(self._program(values), plan.specs)]
-                if plan.structure is None:
-                    return results[0]
-                return tuple(results) if self._is_tuple else pytree.unflatten(plan.structure, results)
+                return results[0] if plan.structure is None else self._assemble(results)
         if not is_new and not self._guards.hold():
             return MISS
         if not self._is_stateful:
@@ -266,9 +267,29 @@ class Variant:
                     results.append(results[source[1]])
                 else:
                     results.append(self._tensor(source, outputs, handles, nodes, call))
-        if plan.structure is None:
-            return results[0]
-        return tuple(results) if self._is_tuple else pytree.unflatten(plan.structure, results)
+        return results[0] if plan.structure is None else self._assemble(results)
+
+    def _assemble(self, results: list[Any]) -> Any:
+        """What the function returned, from its leaves."""
+        plan = self._plan
+        if self._is_tuple:
+            return tuple(results)
+        result = pytree.unflatten(plan.structure, results)
+        for k, (position, start, stop) in enumerate(plan.modules):
+            module: Guarded = result[position] if type(result) is tuple else result
+            leaves = results[start:stop]
+            if k not in self._tokens:
+                # The first time it is looked at; later calls give modules of the same structure.
+                flat = module.flat()
+                same = flat is not None and len(flat[0]) == len(leaves) and all(map(_is, flat[0], leaves))
+                self._tokens[k] = flat[1] if same and flat is not None else None
+            elif self._tokens[k] is not None:
+                module.remember_flat(leaves, self._tokens[k])
+        return result
+
+
+def _is(a: Any, b: Any) -> bool:
+    return a is b
 
 
 def _read_slots(plan: Plan, handles: list[Any], nodes: list[Any]) -> bool:
