@@ -12,13 +12,14 @@ from weakref import ref
 
 import numpy as np
 
-from . import dtypes, interop, printing
+from . import api, dtypes, interop, printing
 from .dtypes import DType
 from .errors import DTypeError, GradientError, ShapeError
 from .graph.handle import Handle, _add_handle
 from .graph.node import Node
 from .graph.state import state
 from .graph.tracking import no_grad
+from .methods import Methods
 from .ops import elementwise as ops
 from .ops import leaf, movement
 from .ops.leaf import CONSTANT
@@ -73,7 +74,7 @@ def _slow_operator(module: str, api_name: str, reflected: bool = False) -> Calla
     def operator(self: Tensor, other: Any) -> Any:
         if not isinstance(other, (Tensor, *_OPERANDS)):
             return NotImplemented
-        function = getattr(globals()[module], api_name)
+        function = getattr(getattr(api, module), api_name)
         return function(other, self) if reflected else function(self, other)
 
     return operator
@@ -92,7 +93,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     return operator
 
 
-class Tensor(Handle):
+class Tensor(Methods):
     """A lazily evaluated array.
 
     Make one with ``pb.asarray``, ``pb.tensor``, ``pb.zeros`` and their like. Values are computed when something asks
@@ -439,22 +440,22 @@ class Tensor(Handle):
     __ge__ = _operator("greater_equal", "greater_equal", compares=True)
     __eq__ = _operator("equal", "equal", compares=True)
     __ne__ = _operator("not_equal", "not_equal", compares=True)
-    __pow__ = _slow_operator("_elementwise", "pow")
-    __rpow__ = _slow_operator("_elementwise", "pow", reflected=True)
-    __divmod__ = _slow_operator("_elementwise", "divmod")
-    __rdivmod__ = _slow_operator("_elementwise", "divmod", reflected=True)
-    __and__ = _slow_operator("_elementwise", "bitwise_and")
-    __rand__ = _slow_operator("_elementwise", "bitwise_and", reflected=True)
-    __or__ = _slow_operator("_elementwise", "bitwise_or")
-    __ror__ = _slow_operator("_elementwise", "bitwise_or", reflected=True)
-    __xor__ = _slow_operator("_elementwise", "bitwise_xor")
-    __rxor__ = _slow_operator("_elementwise", "bitwise_xor", reflected=True)
-    __lshift__ = _slow_operator("_elementwise", "bitwise_left_shift")
-    __rlshift__ = _slow_operator("_elementwise", "bitwise_left_shift", reflected=True)
-    __rshift__ = _slow_operator("_elementwise", "bitwise_right_shift")
-    __rrshift__ = _slow_operator("_elementwise", "bitwise_right_shift", reflected=True)
-    __matmul__ = _slow_operator("_contraction", "matmul")
-    __rmatmul__ = _slow_operator("_contraction", "matmul", reflected=True)
+    __pow__ = _slow_operator("elementwise", "pow")
+    __rpow__ = _slow_operator("elementwise", "pow", reflected=True)
+    __divmod__ = _slow_operator("elementwise", "divmod")
+    __rdivmod__ = _slow_operator("elementwise", "divmod", reflected=True)
+    __and__ = _slow_operator("elementwise", "bitwise_and")
+    __rand__ = _slow_operator("elementwise", "bitwise_and", reflected=True)
+    __or__ = _slow_operator("elementwise", "bitwise_or")
+    __ror__ = _slow_operator("elementwise", "bitwise_or", reflected=True)
+    __xor__ = _slow_operator("elementwise", "bitwise_xor")
+    __rxor__ = _slow_operator("elementwise", "bitwise_xor", reflected=True)
+    __lshift__ = _slow_operator("elementwise", "bitwise_left_shift")
+    __rlshift__ = _slow_operator("elementwise", "bitwise_left_shift", reflected=True)
+    __rshift__ = _slow_operator("elementwise", "bitwise_right_shift")
+    __rrshift__ = _slow_operator("elementwise", "bitwise_right_shift", reflected=True)
+    __matmul__ = _slow_operator("contraction", "matmul")
+    __rmatmul__ = _slow_operator("contraction", "matmul", reflected=True)
 
     __iadd__ = _in_place("__add__")
     __isub__ = _in_place("__sub__")
@@ -488,101 +489,6 @@ class Tensor(Handle):
     def __round__(self, ndigits: int | None = None) -> Tensor:
         return _unary.round(self, ndigits or 0)
 
-    # -- methods with a public function of the same name ---------------------------------------------------------------
-
-    def astype(self, dtype: Any, copy: bool = True) -> Tensor:
-        """The values as ``dtype``."""
-        return _convert.astype(self, dtype, copy=copy)
-
-    @property
-    def T(self) -> Tensor:
-        """All axes reversed."""
-        return _manipulation.permute_dims(self, None)
-
-    @property
-    def mT(self) -> Tensor:
-        """The last two axes exchanged."""
-        return _manipulation.matrix_transpose(self)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """``x.reshape(2, 3)``, ``x.reshape((2, -1))``."""
-        return _manipulation.reshape(self, shape[0] if len(shape) == 1 else shape)
-
-    def transpose(self, *axes: Any) -> Tensor:
-        """``x.transpose()`` reverses the axes; ``x.transpose(1, 0)`` and ``x.transpose((1, 0))`` order them."""
-        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return _manipulation.permute_dims(self, order or None)
-
-    def flatten(self) -> Tensor:
-        """One axis, in C order."""
-        return _manipulation.reshape(self, -1)
-
-    ravel = flatten
-
-    def squeeze(self, axis: Any = None) -> Tensor:
-        """Without the axes of extent 1."""
-        return _manipulation.squeeze(self, axis)
-
-    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
-        """Two axes exchanged."""
-        return _manipulation.swapaxes(self, axis1, axis2)
-
-    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
-        """Each element repeated."""
-        return _manipulation.repeat(self, repeats, axis)
-
-    def take(self, indices: Any, axis: int | None = None) -> Tensor:
-        """Elements along ``axis``."""
-        return _indexing.take(self, indices, axis)
-
-    def clip(self, min: Any = None, max: Any = None) -> Tensor:
-        """Limited to ``min <= x <= max``."""
-        return _elementwise.clip(self, min, max)
-
-    def round(self, decimals: int = 0) -> Tensor:
-        """Rounded, halves to even."""
-        return _unary.round(self, decimals)
-
-    def dot(self, other: Any) -> Tensor:
-        """NumPy's ``dot``."""
-        return _contraction.dot(self, other)
-
-    def sum(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-        return _reduction.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    def prod(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-        return _reduction.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    def mean(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-        return _reduction.mean(self, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    def var(self, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-        return _reduction.var(self, axis=axis, correction=correction, keepdims=keepdims)
-
-    def std(self, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-        return _reduction.std(self, axis=axis, correction=correction, keepdims=keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        return _reduction.max(self, axis=axis, keepdims=keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        return _reduction.min(self, axis=axis, keepdims=keepdims)
-
-    def any(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        return _reduction.any(self, axis=axis, keepdims=keepdims)
-
-    def all(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        return _reduction.all(self, axis=axis, keepdims=keepdims)
-
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        return _reduction.argmax(self, axis=axis, keepdims=keepdims)
-
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        return _reduction.argmin(self, axis=axis, keepdims=keepdims)
-
-    def argsort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-        return _sorting.argsort(self, axis=axis, descending=descending, stable=stable)
-
 
 def _leaf(node: Node) -> Node:
     """A node of the same value at which ``backward()`` collects a gradient; being constant, it ends the way there."""
@@ -599,11 +505,8 @@ def _cut(node: Node) -> Node:
     return ops.alias(node)
 
 
-from .api import contraction as _contraction  # noqa: E402 - these modules need the class above
 from .api import convert as _convert  # noqa: E402
 from .api import elementwise as _elementwise  # noqa: E402
 from .api import indexing as _indexing  # noqa: E402
-from .api import manipulation as _manipulation  # noqa: E402
 from .api import reduction as _reduction  # noqa: E402
-from .api import sorting as _sorting  # noqa: E402
 from .api import unary as _unary  # noqa: E402

@@ -97,6 +97,19 @@ def test_array_protocol():
     assert np.stack([t, t]).shape == (2, 2)
 
 
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax"])
+def test_numpys_functions_take_tensors(name):
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(np.asarray(getattr(np, name)(pb.asarray(x))), getattr(np, name)(x))
+    with pytest.raises(TypeError, match="ufunc"):
+        np.exp(pb.asarray(x))
+
+
+def test_out_is_not_available():
+    with pytest.raises(ValueError, match="out="):
+        pb.ones(3).sum(out=np.zeros(()))
+
+
 def test_subclasses_of_ndarray():
     class Labelled(np.ndarray):
         pass

@@ -291,7 +291,9 @@ def test_nonzero():
 # -- parts of evaluated tensors share memory ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("index", [1, (0, 2), slice(1, 2), (0, slice(1, 3)), (None, 1), Ellipsis, (1, ..., slice(None))])
+@pytest.mark.parametrize(
+    "index", [1, (0, 2), slice(1, 2), (0, slice(1, 3)), (None, 1), Ellipsis, (1, ..., slice(None))], ids=str
+)
 def test_a_contiguous_part_is_not_copied(index):
     x = pb.asarray(X) + 0
     pb.eval(x)
