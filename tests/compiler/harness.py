@@ -28,12 +28,14 @@ class Recorder(VectorBuilder):
         pass
 
 
-@cache
-def machine(target: Target) -> Any:
+def new_machine(target: Target) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     triple = llvm.Target.from_default_triple()
     return triple.create_target_machine(cpu=target.cpu, features=target.features, opt=2, codemodel="jitdefault")
+
+
+machine = cache(new_machine)
 
 
 def function_text(
@@ -96,6 +98,14 @@ def assembly(text: str, target: Target) -> str:
 _engines: list[Any] = []
 
 
+def address(text: str, target: Target) -> int:
+    """Where the function ``k`` of a module is, once compiled."""
+    engine = llvm.create_mcjit_compiler(optimised(text, target), new_machine(target))  # which then owns the machine
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address("k"))
+
+
 def compiled(
     target_name: str,
     operands: Sequence[str],
@@ -109,11 +119,8 @@ def compiled(
     lanes = width or max(target.lanes(name) for name in (*operands, result))
     lanes = min(lanes, 16) if width is None else lanes
     text = function_text(target, lanes, operands, result, body, masked)
-    engine = llvm.create_mcjit_compiler(optimised(text, target), machine(target))
-    engine.finalize_object()
-    _engines.append(engine)
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * len(operands))
-    k = kind(engine.get_function_address("k"))
+    k = kind(address(text, target))
 
     def run(*arrays: Any, size: int | None = None) -> np.ndarray:
         given = [np.asarray(a, by_name(name).numpy) for a, name in zip(arrays, operands, strict=True)]
