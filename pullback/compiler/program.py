@@ -58,7 +58,8 @@ class Program:
 
     __slots__ = (
         "_arena_bytes", "_fixed", "_free", "_host_steps", "_in_order", "_input_count", "_numbers", "_output_bytes",
-        "_outputs", "_pack_inputs", "_pack_outputs", "_plan", "_run", "_segments", "_sites", "_slot_count", "donations", "kernels",
+        "_outputs", "_pack_inputs", "_pack_outputs", "_plan", "_run", "_segments", "_sites", "_slot_count", "donations",
+        "kernels",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, dtypes: list[Any], fixed: list[Any], target: Target, input_count: int) -> None:

@@ -60,7 +60,8 @@ class RandomGraph:
             count = int(rng.integers(1, x.ndim + 1))
             axes = tuple(sorted(int(a) for a in rng.choice(x.ndim, count, replace=False)))
             name = str(rng.choice(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"]))
-            reduced = getattr(reduction, name)(self.bounded(x) if name != "reduce_prod" else elementwise.tanh(x), axes, True)
+            operand = self.bounded(x) if name != "reduce_prod" else elementwise.tanh(x)
+            reduced = getattr(reduction, name)(operand, axes, True)
             node = elementwise.tanh(reduced) if rng.random() < 0.5 else reduced
         elif kind == 7 and x.ndim:
             order = tuple(int(a) for a in rng.permutation(x.ndim))
