@@ -30,6 +30,10 @@ class VectorBuilder(Arithmetic):
         size = STORAGE_SIZE[dtype_name]
         if mask is None:
             ref = self.emit(f"load {vector}, ptr {pointer}, align {size}")
+        elif self._masks_by_branching(size):
+            name, text = self._masked_copy(dtype_name, load=True)
+            self.declares.setdefault(name, text)
+            ref = self.emit(f"call {vector} @{name}(ptr {pointer}, i64 {self._lane_bits(mask)})")
         else:
             name = f"llvm.masked.load.{self._suffix(dtype_name)}.p0"
             self.declare(name, vector, "ptr", self.type("i1"), vector)
@@ -46,11 +50,59 @@ class VectorBuilder(Arithmetic):
         if mask is None:
             self.lines.append(f"  store {vector} {stored.ref}, ptr {pointer}, align {size}")
             return
+        if self._masks_by_branching(size):
+            name, text = self._masked_copy(dtype_name, load=False)
+            self.declares.setdefault(name, text)
+            self.lines.append(
+                f"  call void @{name}(ptr {pointer}, {vector} {stored.ref}, i64 {self._lane_bits(mask)})"
+            )
+            return
         name = f"llvm.masked.store.{self._suffix(dtype_name)}.p0"
         self.declare(name, "void", vector, "ptr", self.type("i1"))
         self.lines.append(
             f"  call void @{name}({vector} {stored.ref}, ptr align {size} {pointer}, {self.typed(mask)})"
         )
+
+    def _masks_by_branching(self, size: int) -> bool:
+        """Would LLVM turn a masked access of elements of this size into a branch a lane? Those take it long to
+        compile, so a loop in a function of its own is written instead."""
+        t = self.target
+        return self.width > 2 and not (t.has_avx512 or (t.vector_bits >= 256 and size >= 4))
+
+    def _lane_bits(self, mask: Value) -> str:
+        """The mask as the low bits of a scalar i64."""
+        packed = self.pure(f"bitcast {self.typed(mask)} to i{self.width}", "").ref
+        return packed if self.width == 64 else self.pure(f"zext i{self.width} {packed} to i64", "").ref
+
+    def _masked_copy(self, dtype_name: str, load: bool) -> tuple[str, str]:
+        """Name and text of a function that copies the elements whose bits are set between memory and a vector."""
+        element, size = STORAGE_TYPE[dtype_name], STORAGE_SIZE[dtype_name]
+        vector = f"<{self.width} x {element}>"
+        name = f"pullback.masked_{'load' if load else 'store'}.{self._suffix(dtype_name)}"
+        source, destination = ("%memory", "%lanes") if load else ("%lanes", "%memory")
+        self.declare("llvm.cttz.i64", "i64", "i64", "i1")
+        return name, f"""define internal {vector if load else "void"} @{name}(ptr %memory, \
+{"" if load else f"{vector} %value, "}i64 %mask) noinline {{
+entry:
+  %lanes = alloca {vector}
+  store {vector} {"zeroinitializer" if load else "%value"}, ptr %lanes
+  %some = icmp ne i64 %mask, 0
+  br i1 %some, label %loop, label %done
+loop:
+  %left = phi i64 [ %mask, %entry ], [ %rest, %loop ]
+  %lane = call i64 @llvm.cttz.i64(i64 %left, i1 true)
+  %from = getelementptr {element}, ptr {source}, i64 %lane
+  %to = getelementptr {element}, ptr {destination}, i64 %lane
+  %one = load {element}, ptr %from, align {size}
+  store {element} %one, ptr %to, align {size}
+  %less = sub i64 %left, 1
+  %rest = and i64 %left, %less
+  %more = icmp ne i64 %rest, 0
+  br i1 %more, label %loop, label %done
+done:
+{f"  %result = load {vector}, ptr %lanes" if load else ""}
+  ret {f"{vector} %result" if load else "void"}
+}}"""
 
     def load_scalar(self, dtype_name: str, pointer: str) -> Value:
         """One element, in every lane."""
