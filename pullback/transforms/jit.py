@@ -32,6 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_VARIANTS = 64  # for one set of argument types; the oldest goes first
 _INT64 = range(-(1 << 63), 1 << 63)
+_SIMPLE = frozenset({Tensor, ndarray, float, int, bool, str})  # arguments that are one leaf
 
 
 class Jitted:
@@ -54,87 +55,75 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.trace is not None:
             return self._function(*args, **kwargs)
-        if kwargs or self._static_names:
-            return self._general_call(args, kwargs)
         key: list[Any] = []
-        leaves: Any = args
+        leaves: Sequence[Any] = args
+        if kwargs or self._static_names or not _SIMPLE.issuperset(map(type, args)):
+            leaves = self._flatten(args, kwargs, key)
         tensors = 0
-        if any(map(_is_guarded, args)):
-            found_leaves = _leaves_of_modules(args, key)
-            if found_leaves is None:
-                return self._general_call(args, kwargs)
-            leaves = found_leaves
-        for arg in leaves:
-            kind = type(arg)
+        for leaf in leaves:
+            kind = type(leaf)
             if kind is Tensor:
-                node = arg._node
-                if node.trace is not None or (node.scope is not None and open_scope(node.scope) is not None):
-                    return self._general_call(args, kwargs)
+                node = leaf._node
+                if node.trace is not None:
+                    node = leaf.node  # raises: it belongs to a finished trace
+                if node.scope is not None and open_scope(node.scope) is not None:
+                    return self._function(*args, **kwargs)
                 key += (node.shape, node.dtype, node.weak, node.rg)
                 tensors += 1
-            elif kind is float or (kind is int and arg in _INT64):
+            elif kind is float or (kind is int and leaf in _INT64):
                 key.append(kind)
             elif kind is ndarray:
-                key += (arg.shape, arg.dtype)
-            elif kind is bool or kind is str:
-                key += (kind, arg)
+                key += (leaf.shape, leaf.dtype)
             else:
-                return self._general_call(args, kwargs)
-        if tensors > 1 and len({id(arg) for arg in leaves if type(arg) is Tensor}) != tensors:
-            return self._general_call(args, kwargs)
+                key.append(_leaf_key(leaf, self))
+        if tensors > 1 and len(set(map(id, leaves))) != len(leaves):
+            key.append(_aliases(leaves))
         key += (state.grad_enabled, dtypes._default_float, evaluation._backend)
         found = self._variants.get(tuple(key))
         if found is not None:
             for variant in found:
                 result = variant(leaves)
                 if result is not MISS:
-                    return result if result is not IN_LINE else self._function(*args)
-        if _is_followed(leaves):
-            return self._function(*args)
-        return self._first_call(tuple(key), leaves, args, {})
-
-    def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call with containers, keywords, static arguments, or one tensor twice."""
-        fixed, open_args, open_kwargs = self._split_static(args, kwargs)
-        leaves, structure = pytree.flatten((open_args, open_kwargs))
-        if _is_followed(leaves):
-            return self._function(*args, **kwargs)
-        key = (
-            structure, tuple([_leaf_key(leaf, self) for leaf in leaves]), _aliases(leaves), fixed,
-            state.grad_enabled, dtypes._default_float, evaluation._backend,
-        )
-        try:
-            found = self._variants.get(key)
-        except TypeError as error:
-            raise TraceError(f"{self!r}: an argument's static part is not hashable ({error})") from error
-        if found is not None:
-            for variant in found:
-                result = variant(leaves)
-                if result is not MISS:
                     return result if result is not IN_LINE else self._function(*args, **kwargs)
-        return self._first_call(key, leaves, args, kwargs)
+        if any(map(_has_no_value, leaves)):
+            return self._function(*args, **kwargs)
+        return self._first_call(tuple(key), leaves, args, kwargs)
 
-    def _split_static(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """The static arguments as a key, and the others."""
-        if not self._static_names:
-            return (), args, kwargs
-        fixed: list[Any] = []
-        open_args = []
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list[Any]:
+        """The leaves of all arguments that are not static; structures and static arguments are added to ``key``."""
+        leaves: list[Any] = []
         for position, arg in enumerate(args):
             name = self._static_positions.get(position)
-            if name is None:
-                open_args.append(arg)
+            if name is not None:
+                key.append(_static_key(arg, f"static argument {name!r}", self))
             else:
-                fixed.append((name, _static_key(arg, f"static argument {name!r}", self)))
-        open_kwargs = {}
-        for name, arg in kwargs.items():
+                self._flatten_argument(arg, leaves, key)
+        for name in sorted(kwargs):
+            key.append(name)
             if name in self._static_names:
-                fixed.append((name, _static_key(arg, f"static argument {name!r}", self)))
+                key.append(_static_key(kwargs[name], f"static argument {name!r}", self))
             else:
-                open_kwargs[name] = arg
-        return tuple(sorted(fixed, key=lambda item: item[0])), tuple(open_args), open_kwargs
+                self._flatten_argument(kwargs[name], leaves, key)
+        return leaves
+
+    def _flatten_argument(self, arg: Any, leaves: list[Any], key: list[Any]) -> None:
+        if type(arg) in _SIMPLE:
+            leaves.append(arg)
+            key.append(None)
+            return
+        if isinstance(arg, Guarded):
+            flat = arg.flat()
+            if flat is not None:
+                leaves += flat[0]
+                key.append(flat[1])
+                return
+        found, structure = pytree.flatten(arg)
+        leaves += found
+        try:
+            hash(structure)
+        except TypeError as error:
+            raise TraceError(f"{self!r}: a static part of an argument is not hashable ({error})") from error
+        key.append(structure)
 
     def _first_call(self, key: Any, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record and compile for these types of arguments, then run what was compiled."""
@@ -156,26 +145,6 @@ class Jitted:
     def _is_static(self, argument: int | str) -> bool:
         """Whether the argument at a position or of a name is static."""
         return argument in self._static_positions or argument in self._static_names
-
-
-def _is_guarded(arg: Any) -> bool:
-    return isinstance(arg, Guarded)
-
-
-def _leaves_of_modules(args: tuple[Any, ...], key: list[Any]) -> list[Any] | None:
-    """The leaves of arguments among which are modules, whose structures are added to ``key``."""
-    leaves: list[Any] = []
-    for arg in args:
-        if isinstance(arg, Guarded):
-            flat = arg.flat()
-            if flat is None:
-                return None
-            leaves += flat[0]
-            key.append(flat[1])
-        else:
-            leaves.append(arg)
-            key.append(None)
-    return leaves
 
 
 def _static_positions(function: Callable[..., Any], names: tuple[str, ...]) -> dict[int, str]:
@@ -227,23 +196,15 @@ def _leaf_key(leaf: Any, jitted: Jitted) -> Any:
     return _static_key(leaf, "an argument", jitted)
 
 
-def _aliases(leaves: list[Any]) -> Any:
+def _aliases(leaves: Sequence[Any]) -> tuple[int, ...]:
     """Which tensor leaves are one and the same."""
     first: dict[int, int] = {}
-    pattern = [first.setdefault(id(leaf), i) for i, leaf in enumerate(leaves) if type(leaf) is Tensor]
-    return None if len(first) == len(pattern) else tuple(pattern)
+    return tuple([first.setdefault(id(leaf), i) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)])
 
 
-def _is_followed(leaves: Iterable[Any]) -> bool:
-    """Whether a running transform follows a leaf, so that the function has to be called in line."""
-    for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            node = leaf.node
-            if node.scope is not None and open_scope(node.scope) is not None:
-                return True
-            if node.buffer is None and depends_on_placeholder(node):
-                return True
-    return False
+def _has_no_value(leaf: Any) -> bool:
+    """Whether ``leaf`` stands for any value in a running transform, so that the function has to be called in line."""
+    return isinstance(leaf, Tensor) and leaf._node.buffer is None and depends_on_placeholder(leaf._node)
 
 
 @overload

@@ -98,8 +98,8 @@ class Variant:
     """A program and the plan to call it by. None for a program: nothing is computed."""
 
     __slots__ = (
-        "_captured", "_captured_ids", "_guards", "_is_pure", "_is_stateful", "_is_tuple", "_only_values", "_plan",
-        "_program", "_recipe", "_tokens",
+        "_arguments", "_captured", "_captured_ids", "_guards", "_is_pure", "_is_single", "_is_stateful", "_is_tuple",
+        "_only_values", "_plan", "_program", "_recipe", "_specs", "_tokens",
     )
 
     def __init__(self, program: Any, plan: Plan, guards: Guards, recipe: Recipe | None) -> None:
@@ -113,13 +113,16 @@ class Variant:
         # A tensor that is rebound must not be both an argument and a hidden input.
         self._captured_ids = self.captured_ids() if self._is_stateful else frozenset()
         self._only_values = list(plan.results) == [("value", i) for i in range(len(plan.results))]
+        self._is_single = plan.structure is None
         self._is_tuple = plan.structure is tuple
-        # Nothing but a program over tensors that are arguments.
+        self._specs = plan.specs
+        self._arguments = plan.arguments
+        # Nothing but a program over arguments.
         self._is_pure = (
             program is not None
             and recipe is None
             and self._only_values
-            and plan.arguments is None
+            and (plan.arguments is None or all(kind != "copied array" for _, kind in plan.arguments))
             and not (self._is_stateful or plan.captured or plan.slots or plan.empty or plan.pinned or guards)
         )
 
@@ -134,11 +137,16 @@ class Variant:
         is_new: it was recorded for this call, so its guards hold.
         """
         if self._is_pure:
-            values = [leaf._node.buffer for leaf in leaves]
+            if self._arguments is None:
+                values = [leaf._node.buffer for leaf in leaves]
+            else:
+                values = _values(self._arguments, leaves)
             if None not in values:
-                plan = self._plan
-                results = [_result(buffer, spec) for buffer, spec in zip(self._program(values), plan.specs)]
-                return results[0] if plan.structure is None else self._assemble(results)
+                outputs = self._program(values)
+                specs = self._specs
+                if self._is_single:
+                    return _result(outputs[0], specs[0])
+                return self._assemble([_result(buffer, spec) for buffer, spec in zip(outputs, specs)])
         if not is_new and not self._guards.hold():
             return MISS
         if not self._is_stateful:
@@ -304,6 +312,20 @@ def _read_slots(plan: Plan, handles: list[Any], nodes: list[Any]) -> bool:
         handles.append(handle)
         nodes.append(node)
     return all(handles[position]._grad is None for position in plan.empty)
+
+
+def _values(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> list[Any]:
+    """Values of the inputs that come from argument leaves."""
+    values: list[Any] = []
+    for position, kind in plan:
+        leaf = leaves[position]
+        if kind == "tensor":
+            values.append(leaf._node.buffer)
+        elif kind == "number":
+            values.append(leaf)
+        else:
+            values.append(from_numpy(np.asarray(leaf)))
+    return values
 
 
 def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
