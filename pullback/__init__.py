@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .tensor import Tensor  # isort: skip  (first: the api modules know it)
 from .api import random
 from .api.contraction import dot, inner, matmul, outer, tensordot, vecdot
+from .api.control import cond
 from .api.convert import astype, can_cast, result_type
 from .api.creation import (
     arange,
@@ -339,6 +340,7 @@ __all__ = [
     "complex128",
     "concat",
     "concatenate",
+    "cond",
     "copysign",
     "cos",
     "cosh",

@@ -100,7 +100,7 @@ def traced_error(node: Node, purpose: str) -> TraceError:
     return TraceError(
         f"{purpose} needs the value of a tensor of shape {node.shape} and dtype {node.dtype.name} that is being traced "
         f"(made at {describe_site(node.site)}): under jit or vmap it stands for any value. Choose between values with "
-        "pb.where, between computations with pb.cond, loop with pb.while_loop; or mark the argument as static"
+        "pb.where, between computations with pb.cond; or mark the argument as static"
     )
 
 
