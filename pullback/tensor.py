@@ -296,6 +296,9 @@ class Tensor(Methods):
                     "place; write x = x + ... instead"
                 )
             node = ops.cast(node, before.dtype)
+        if node.weak is not before.weak:
+            node = ops.alias(node)
+            node.weak = before.weak
         self.rebind(node)
 
     def assign(self, value: Any) -> Tensor:
@@ -318,6 +321,9 @@ class Tensor(Methods):
                     f"assign: {node.dtype.name} cannot be stored in {before.dtype.name}; use value.astype(...)"
                 )
             node = ops.cast(node, before.dtype)
+        if node.weak is not before.weak:
+            node = ops.alias(node)
+            node.weak = before.weak
         self.rebind(node)
         return self
 

@@ -242,7 +242,7 @@ class Module(Guarded):
     def __setattr__(self, name: str, value: Any) -> None:
         trace = state.trace
         if trace is not None and isinstance(value, Tensor) and id(self) not in trace.made:
-            before = self.__dict__.get(name)
+            before = object.__getattribute__(self, "__dict__").get(name)
             if isinstance(before, Tensor) and before is not value and before._node.trace is not trace:
                 if before.shape != value.shape or before.dtype is not value.dtype:
                     raise ShapeError(

@@ -45,8 +45,9 @@ def zeros_like(tensor: Tensor) -> Tensor:
         return Tensor(leaf.data(np.zeros(node.shape, node.dtype.numpy), False))
 
 
-def _read_counters(optimizer: Any, name: str) -> Any:
-    return tuple([(counter, *sorted(counter.members)) for counter in optimizer._counters])
+def _read_layout(optimizer: Any, name: str) -> Any:
+    """How many parameters there are, and which of them share a step count."""
+    return len(optimizer._params), *[(counter, *sorted(counter.members)) for counter in optimizer._counters]
 
 
 def _read_choice(group: Any, name: str) -> Any:
@@ -263,7 +264,7 @@ class Optimizer:
             grads = {i: grad for i, param in enumerate(self._params) if (grad := param.grad) is not None}
             counts = self._count(set(grads), changed)
             if trace is not None:
-                guards.note(trace, self, "_counters", _read_counters, _read_counters(self, "_counters"))
+                guards.note(trace, self, "", _read_layout, _read_layout(self, ""))
             hypers = [Hyper(group) for group in self.param_groups]
             for i, grad in grads.items():
                 param, hyper = self._params[i], hypers[self._group_of[i]]

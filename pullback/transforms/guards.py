@@ -60,7 +60,7 @@ class Guarded:
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.__dict__.get(name, _MISSING) is not value:
+        if object.__getattribute__(self, "__dict__").get(name, _MISSING) is not value:
             object.__setattr__(self, name, value)
             touch()
 

@@ -222,6 +222,22 @@ def test_parameters_without_a_gradient_are_left_alone_and_count_their_own_steps(
         np.testing.assert_allclose(np.asarray(p), expected, rtol=1e-12)
 
 
+def test_a_group_added_later_is_stepped_by_a_jitted_step():
+    a, b = nn.Parameter(np.zeros(1)), nn.Parameter(np.zeros(1))
+    optimizer = optim.SGD([a], lr=1.0)
+
+    @pb.jit
+    def step():
+        optimizer.zero_grad()
+        pb.sum(a + b).backward()
+        optimizer.step()
+
+    step()
+    optimizer.add_param_group({"params": [b], "lr": 0.5})
+    step()
+    assert (float(a[0]), float(b[0])) == (-2.0, -0.5)
+
+
 def test_zero_grad():
     p = nn.Parameter(np.zeros(2))
     optimizer = optim.SGD([p])

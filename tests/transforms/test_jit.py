@@ -409,6 +409,22 @@ def test_memory_is_reused_in_place():
     close(state, np.full(1000, 8.0))
 
 
+def test_a_tensor_stays_strong_when_a_weak_value_is_assigned():
+    runs = Count()
+    w = pb.asarray(np.float16(1))
+
+    @pb.jit
+    def f(s):
+        runs()
+        w.assign(s)
+        return w * pb.ones(2, dtype=pb.float64)
+
+    for s in (2.0, 3.0):
+        close(f(s), [s, s])
+        assert not w.node.weak and w.dtype is pb.float16
+    assert runs.n == 1
+
+
 def test_swapping_two_tensors():
     a, b = pb.zeros(2), pb.ones(2)
 
