@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any, TypeVar, overload
+from weakref import ref
 
 from numpy import ndarray
 
@@ -30,7 +31,8 @@ from .variant import IN_LINE, MISS, Variant
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MAX_VARIANTS = 64  # for one set of argument types; the oldest goes first
+_MAX_KEYS = 4096  # sets of argument types that are remembered; the oldest goes first
+_MAX_VARIANTS = 64  # for one of them
 _INT64 = range(-(1 << 63), 1 << 63)
 _SIMPLE = frozenset({Tensor, ndarray, float, int, bool, str})  # arguments that are one leaf
 
@@ -39,7 +41,7 @@ class Jitted:
     """A compiled function; see :func:`jit`."""
 
     def __init__(self, function: Callable[..., Any], static_argnames: Iterable[str] = ()) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self._function = function
         self._variants: dict[Any, list[Variant]] = {}
         names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
@@ -140,6 +142,8 @@ class Jitted:
             # Another thread has changed a hidden input meanwhile.
             return self._function(*args, **kwargs)
         self._variants[key] = [variant, *self._variants.get(key, [])][:_MAX_VARIANTS]
+        if len(self._variants) > _MAX_KEYS:
+            self._variants.pop(next(iter(self._variants)), None)
         return result
 
     def _is_static(self, argument: int | str) -> bool:
@@ -176,7 +180,10 @@ def _static_key(value: Any, what: str, jitted: Jitted) -> Any:
             "these, nor hashable, so calls with it cannot be told apart; pass it in another form or let the function "
             "close over it"
         ) from None
-    return type(value), value
+    kind = type(value)
+    if kind.__hash__ is object.__hash__ and getattr(kind, "__weakrefoffset__", 0):
+        return kind, ref(value)  # equal to itself only, so that nothing is lost by letting it die
+    return kind, value
 
 
 def _leaf_key(leaf: Any, jitted: Jitted) -> Any:

@@ -280,6 +280,7 @@ def test_methods():
         def __call__(self, x):
             return self.w * x
 
+    assert not hasattr(pb.jit(nn.Linear(2, 2)), "weight")
     a, b = Model(), Model()
     b.w = pb.full((2,), 5.0)
     for _ in range(2):
@@ -327,6 +328,22 @@ def test_captured_tensors_are_not_kept_alive():
     close(f({"w": w}), [2, 2, 2])
     alive = weakref.ref(w)
     del w
+    gc.collect()
+    assert alive() is None
+
+
+def test_objects_given_as_arguments_are_not_kept_alive():
+    class Settings:
+        factor = 2.0
+
+    f = pb.jit(lambda settings, x: x * settings.factor)
+    a, b = Settings(), Settings()
+    b.factor = 3.0
+    for _ in range(2):
+        close(f(a, 1.0), 2.0)
+        close(f(b, 1.0), 3.0)
+    alive = weakref.ref(a)
+    del a
     gc.collect()
     assert alive() is None
 
