@@ -180,7 +180,7 @@ def _static_key(value: Any, what: str, jitted: Jitted) -> Any:
             "these, nor hashable, so calls with it cannot be told apart; pass it in another form or let the function "
             "close over it"
         ) from None
-    kind = type(value)
+    kind: Any = type(value)
     if kind.__hash__ is object.__hash__ and getattr(kind, "__weakrefoffset__", 0):
         return kind, ref(value)  # equal to itself only, so that nothing is lost by letting it die
     return kind, value
