@@ -35,30 +35,32 @@ def fresh_environment(cache: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """A fresh process for each row and library, from the import to the row's first result."""
+    """A fresh process for each library, from the import to the first result of ``row``."""
 
-    rows: tuple[Timed, ...]
-    name: str = "first-call"
+    row: Timed
     what: str = "a fresh process, from import to the row's first result, caches empty"
     repeat: int = 3
 
-    def run(self, options: Options) -> Iterator[Outcome]:
-        rows = [row for row in self.rows if row.first_call]
-        for row in rows[:1] if options.tiny else rows:
-            libraries = [PRODUCT, *(peer for peer in options.peers if peer in row.builders and peer != "numpy")]
-            times: dict[str, list[float]] = {library: [] for library in libraries}
-            for number in range(1 if options.tiny else self.repeat + 1):
-                for library in libraries:
-                    seconds_taken = self._time(row, library, options)
-                    if number or options.tiny:  # the first run writes bytecode and reads the disk
-                        times[library].append(seconds_taken)
-            seconds = {library: median(values) for library, values in times.items()}
-            best = fastest_peer(seconds, judges=("jax",))  # which compiles too
-            ratio = seconds[PRODUCT] / seconds[best] if best else None
-            yield Outcome(f"first-call/{row.name}", self.what, Target(0.5, 1.0), seconds, best, ratio)
+    @property
+    def name(self) -> str:
+        return f"first-call/{self.row.name}"
 
-    def _time(self, row: Timed, library: str, options: Options) -> float:
-        command = [sys.executable, "-m", "bench.first_call", row.name, library, *(["--tiny"] if options.tiny else [])]
+    def run(self, options: Options) -> Iterator[Outcome]:
+        libraries = [PRODUCT, *(peer for peer in options.peers if peer in self.row.builders and peer != "numpy")]
+        times: dict[str, list[float]] = {library: [] for library in libraries}
+        for number in range(1 if options.tiny else self.repeat + 1):
+            for library in libraries:
+                taken = self._time(library, options)
+                if number or options.tiny:  # the first run writes bytecode and reads the disk
+                    times[library].append(taken)
+        seconds = {library: median(values) for library, values in times.items()}
+        best = fastest_peer(seconds, judges=("jax",))  # which compiles too
+        ratio = seconds[PRODUCT] / seconds[best] if best else None
+        yield Outcome(self.name, self.what, Target(0.5, 1.0), seconds, best, ratio)
+
+    def _time(self, library: str, options: Options) -> float:
+        command = [sys.executable, "-m", "bench.first_call", self.row.name, library]
+        command += ["--tiny"] if options.tiny else []
         with tempfile.TemporaryDirectory() as cache:
             done = subprocess.run(
                 command, cwd=ROOT, env=fresh_environment(cache), check=True, stdout=subprocess.PIPE, text=True
