@@ -181,7 +181,7 @@ def _static_key(value: Any, what: str, jitted: Jitted) -> Any:
             "close over it"
         ) from None
     kind: Any = type(value)
-    if kind.__hash__ is object.__hash__ and getattr(kind, "__weakrefoffset__", 0):
+    if kind.__hash__ is object.__hash__ and kind.__weakrefoffset__:
         return kind, ref(value)  # equal to itself only, so that nothing is lost by letting it die
     return kind, value
 
