@@ -6,7 +6,7 @@ Loop counters and accumulators are stack slots that LLVM promotes to registers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..loops import Kernel
@@ -170,6 +170,25 @@ class KernelEmitter:
 
         self.loop(start, middle, step, main)
         self.loop(middle, stop, self.width, tail)
+
+    def interleave(self, copies: Iterable[Callable[[], None]]) -> None:
+        """Write independent copies of a body so that their instructions alternate.
+
+        Out-of-order execution sees tens of instructions ahead, fewer than one long body has: copies that follow each
+        other would run one after the other.
+        """
+        lines = self.b.lines
+        texts = []
+        for copy in copies:
+            self.b.lines = []
+            copy()
+            texts.append(self.b.lines)
+        self.b.lines = lines
+        if any(line.endswith(":") for text in texts for line in text):
+            lines += itertools.chain.from_iterable(texts)
+        else:
+            columns = itertools.zip_longest(*texts)
+            lines += [line for column in columns for line in column if line is not None]
 
     def lanes_below(self, remaining: str) -> Value:
         """The mask of the first ``remaining`` lanes."""

@@ -67,13 +67,15 @@ class KernelWriter(FoldEmitter):
             outer: dict[int, Value] = {}
             self.evaluate_outer(roots, Point(pointers, None, indices, None), outer)
 
+            def copy(position: str, mask: Value | None) -> None:
+                point = Point(pointers, position, indices, mask)
+                env = dict(outer)
+                self.evaluate_all(roots, point, env)
+                for access, expression in stores:
+                    self.store(access, env[expression], point)
+
             def body(positions: list[str], masks: list[Value | None]) -> None:
-                for position, mask in zip(positions, masks, strict=True):
-                    point = Point(pointers, position, indices, mask)
-                    env = dict(outer)
-                    self.evaluate_all(roots, point, env)
-                    for access, expression in stores:
-                        self.store(access, env[expression], point)
+                self.interleave(partial(copy, *place) for place in zip(positions, masks, strict=True))
 
             self.vector_loop(start, stop, body)
 
@@ -154,8 +156,8 @@ class KernelWriter(FoldEmitter):
         indices = {**walk.here.indices, **inner}
 
         def body(positions: list[str], masks: list[Value | None]) -> None:
-            for copy, (position, mask) in enumerate(zip(positions, masks, strict=True)):
-                self._row_point(walk, inner, copy, Point(pointers, position, indices, mask))
+            points = [Point(pointers, position, indices, mask) for position, mask in zip(positions, masks, strict=True)]
+            self.interleave(partial(self._row_point, walk, inner, copy, point) for copy, point in enumerate(points))
 
         self.vector_loop("0", walk.extents[self.kernel.vector_loop], body)
 
@@ -257,7 +259,7 @@ class KernelWriter(FoldEmitter):
         kernel = self.kernel
         pointers = self.advance(walks[0].here.pointers, inner)
 
-        for walk in walks:
+        def column(walk: RowWalk) -> None:
             point = Point(pointers, walk.here.position, {**walk.here.indices, **inner}, walk.here.mask)
             env = dict(walk.outer)
             self.evaluate_all(walk.roots, point, env)
@@ -266,11 +268,13 @@ class KernelWriter(FoldEmitter):
             if kernel.scatter is not None:
                 self._combine(kernel.scatter, point, env)
 
-            def place_in_row(extents: dict[int, str] = walk.extents) -> Value:
-                return self.b.splat(self.row_position(inner, extents, None), "i64")
+            def place_in_row() -> Value:
+                return self.b.splat(self.row_position(inner, walk.extents, None), "i64")
 
             for fold in walk.stage.folds:
                 self.accumulate(fold, walk.slots[fold][0], env[kernel.folds[fold].argument], None, place_in_row)
+
+        self.interleave(partial(column, walk) for walk in walks)
 
     def _scatter_roots(self) -> list[int]:
         scatter = self.kernel.scatter
