@@ -17,7 +17,8 @@ from .contraction import ContractionPlan, plan_contraction
 from .values import Value, ValueBuilder
 from .views import Linear, NotAffineError, broadcast_index, join, refine, row_major, split, through_view
 
-MAX_MEMBERS = 160  # values in one kernel: keeps compile time linear in the graph
+MAX_MEMBERS = 160  # values in one kernel,
+MAX_COST = 400.0  # and their cost for one element: keeps compile time linear in the graph
 CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is recomputed in its consumer
 MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few threads
 FEW_ROWS = 8
@@ -51,6 +52,7 @@ class Group:
     depths: dict[int, int] = field(default_factory=dict)
     chunks: tuple[int, int, int] | None = None  # number, length and the extent of the outermost row loop they cut
     has_reduction: bool = False
+    cost: float = 0.0
     stores: dict[int, tuple[Value, Linear]] = field(default_factory=dict)
     target: Value | None = None
     after: int = 0  # groups that write another part of the same target first
@@ -183,7 +185,8 @@ class Fuser:
             return
         if kind in ("elementwise", "gather"):
             info = self.describe(value)
-            if info.count <= MAX_MEMBERS // 2 and all(self.groups[n].kind != "fused" for n in bits(info.groups)):
+            small = info.count <= MAX_MEMBERS // 2 and info.cost <= MAX_COST / 2
+            if small and all(self.groups[n].kind != "fused" for n in bits(info.groups)):
                 self.free[value.id] = info
             else:
                 self._place_fused(value, info)
@@ -237,7 +240,7 @@ class Fuser:
                 raise CompileError(f"no kernel can compute {value}: {culprit} is in the way")
 
     def _try_join(self, group: Group, value: Value, domain: tuple[int, ...], reduced: tuple[bool, ...]) -> bool:
-        if len(group.members) >= MAX_MEMBERS or group.target is not None:
+        if len(group.members) >= MAX_MEMBERS or group.cost >= MAX_COST or group.target is not None:
             return False
         return self._join(group, value, domain, reduced) is None
 
@@ -413,6 +416,7 @@ class Fuser:
                 if member.name == "partial":
                     group.chunks = member.attrs[2]
                     member_level = "partial"
+            group.cost += member.op.cost if member.op is not None else 0.0
             group.depths[member.id] = depth
             group.levels[member.id] = member_level
             group.members.append(member)
