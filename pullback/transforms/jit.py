@@ -44,6 +44,8 @@ class Jitted:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._variants: dict[Any, list[Variant]] = {}
+        # The last call whose arguments were tensors: it is recognised without a look into the dictionary.
+        self._last: tuple[list[Any], Variant, list[Any]] | None = None
         names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
         self._static_names = frozenset(names)
         self._static_positions = _static_positions(function, names)
@@ -57,6 +59,11 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.trace is not None:
             return self._function(*args, **kwargs)
+        last = self._last
+        if last is not None and not kwargs and _has_types(args, last):
+            result = last[1](args)
+            if result is not MISS and result is not IN_LINE:
+                return result
         key: list[Any] = []
         leaves: Sequence[Any] = args
         if kwargs or self._static_names or not _SIMPLE.issuperset(map(type, args)):
@@ -85,8 +92,13 @@ class Jitted:
         if found is not None:
             for variant in found:
                 result = variant(leaves)
+                if result is IN_LINE:
+                    return self._function(*args, **kwargs)
                 if result is not MISS:
-                    return result if result is not IN_LINE else self._function(*args, **kwargs)
+                    if leaves is args and tensors == len(args):
+                        types = [(node.shape, node.dtype, node.weak, node.rg) for node in [arg._node for arg in args]]
+                        self._last = types, variant, key[-3:]
+                    return result
         if any(map(_has_no_value, leaves)):
             return self._function(*args, **kwargs)
         return self._first_call(tuple(key), leaves, args, kwargs)
@@ -149,6 +161,34 @@ class Jitted:
     def _is_static(self, argument: int | str) -> bool:
         """Whether the argument at a position or of a name is static."""
         return argument in self._static_positions or argument in self._static_names
+
+
+def _has_types(args: tuple[Any, ...], last: tuple[list[Any], Variant, list[Any]]) -> bool:
+    """Whether ``args`` are distinct tensors of the types, and the modes those, of the last call."""
+    types, _, (grad_enabled, default_float, backend) = last
+    count = len(args)
+    if count != len(types):
+        return False
+    for arg, (shape, dtype, weak, rg) in zip(args, types):
+        if type(arg) is not Tensor:
+            return False
+        node = arg._node
+        if (
+            node.dtype is not dtype
+            or node.shape != shape
+            or node.rg is not rg
+            or node.weak is not weak
+            or node.scope is not None
+            or node.trace is not None
+        ):
+            return False
+    if count > 1 and (args[0] is args[1] if count == 2 else len(set(map(id, args))) != count):
+        return False
+    return (
+        state.grad_enabled is grad_enabled
+        and dtypes._default_float is default_float
+        and evaluation._backend is backend
+    )
 
 
 def _static_positions(function: Callable[..., Any], names: tuple[str, ...]) -> dict[int, str]:
