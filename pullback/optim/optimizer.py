@@ -45,6 +45,12 @@ def zeros_like(tensor: Tensor) -> Tensor:
         return Tensor(leaf.data(np.zeros(node.shape, node.dtype.numpy), False))
 
 
+def _is_rebound(tensor: Tensor) -> bool:
+    """Whether the running trace, if any, has given ``tensor`` another value than it has outside."""
+    entry = None if state.trace is None else state.trace.entries.get(id(tensor))
+    return entry is not None and entry.is_rebound
+
+
 def _read_layout(optimizer: Any, name: str) -> Any:
     """How many parameters there are, and which of them share a step count."""
     return len(optimizer._params), *[(counter, *sorted(counter.members)) for counter in optimizer._counters]
@@ -312,7 +318,7 @@ class Optimizer:
             if members != counter.members:
                 counter.members -= members
                 before, counter = counter, self._add_counter(counter.value._node, members)
-                if state.trace is not None:
+                if _is_rebound(before.value):
                     counter.value.rebind(before.value.node)
             value = counter.value
             value.rebind(ops.add(value.node, 1))

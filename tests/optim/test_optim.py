@@ -110,7 +110,7 @@ def test_pure_form(case):
 def test_against_pytorch(case):
     torch = pytest.importorskip("torch")
     cls, _, _ = case
-    start, grads = np.linspace(-1, 1, 5), gradients(5)
+    start, grads = np.linspace(-1, 1, 5), gradients(5) * 2
     p = torch.tensor(start, requires_grad=True)
     theirs = getattr(torch.optim, cls.__name__)([p], **options(case))
     found = in_place(cls, start, grads, False, **options(case))
@@ -196,7 +196,7 @@ def test_groups():
 
 @pytest.mark.parametrize("jitted", [False, True])
 def test_parameters_without_a_gradient_are_left_alone_and_count_their_own_steps(jitted):
-    start, grads = np.linspace(-1, 1, 5), gradients(5)
+    start, grads = np.linspace(-1, 1, 5), gradients(5) * 2
     a, b = nn.Parameter(start), nn.Parameter(start)
     optimizer = optim.Adam([a, b], lr=0.01)
 
@@ -210,7 +210,7 @@ def test_parameters_without_a_gradient_are_left_alone_and_count_their_own_steps(
 
     step = pb.jit(step) if jitted else step
     seen = {"a": [], "b": []}
-    for g, which in zip(grads, ["both", "a", "both", "b", "both", "a"]):
+    for g, which in zip(grads, ["both", "a", "a", "both", "b", "b", "both", "a"]):
         step(pb.asarray(g), which)
         for name in "ab":
             if which in (name, "both"):
@@ -265,7 +265,7 @@ def test_a_closure():
 
 
 def test_state_dict_resumes():
-    start, grads = np.linspace(-1, 1, 5), gradients(5)
+    start, grads = np.linspace(-1, 1, 5), gradients(5) * 2
 
     def steps(p, optimizer, some):
         for g in some:
