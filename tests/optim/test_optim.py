@@ -110,7 +110,7 @@ def test_pure_form(case):
 def test_against_pytorch(case):
     torch = pytest.importorskip("torch")
     cls, _, _ = case
-    start, grads = np.linspace(-1, 1, 5), gradients(5) * 2
+    start, grads = np.linspace(-1, 1, 5), gradients(5)
     p = torch.tensor(start, requires_grad=True)
     theirs = getattr(torch.optim, cls.__name__)([p], **options(case))
     found = in_place(cls, start, grads, False, **options(case))
@@ -265,7 +265,7 @@ def test_a_closure():
 
 
 def test_state_dict_resumes():
-    start, grads = np.linspace(-1, 1, 5), gradients(5) * 2
+    start, grads = np.linspace(-1, 1, 5), gradients(5)
 
     def steps(p, optimizer, some):
         for g in some:
