@@ -68,7 +68,3 @@ def divide_pairs(b: VectorBuilder, x: Pair, y: Pair) -> Pair:
     product = two_product(b, quotient, y.high)
     rest = b.add(b.sub(b.sub(x.high, product.high), product.low), b.fnma(quotient, y.low, x.low))
     return Pair(quotient, b.fdiv(rest, y.high))
-
-
-def constant_pair(b: VectorBuilder, high: float, low: float, dtype: str) -> Pair:
-    return Pair(b.const(high, dtype), b.const(low, dtype))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .scaling import FORMATS, power_of_two, split_exponent, times_power_of_two
+from .scaling import FORMATS, half_powers, has_scalef, power_of_two, scalef, split_exponent
 
 #: (exp(r) - 1 - r) / r**2 on |r| <= log(2)/2
 EXP = {
@@ -18,8 +18,10 @@ EXP = {
         2.5109251323346017e-08, 2.0912542499103525e-09,
     ),
 }  # fmt: skip
-#: the same, where 1 is added at once and fewer bits suffice
+#: the same, for results that need fewer of its bits
 EXP_SHORT = {"f32": (0.5, 0.16666515, 0.041666582, 0.008369309, 0.0013921952), "f64": EXP["f64"]}
+#: (exp(r) - 1 - r) / r**2 in f32, with the error relative to exp(r) - 1
+EXPM1_SHORT = (0.49999997, 0.16666539, 0.04166775, 0.008367088, 0.0013837861)
 #: log(2) = high + low, where n * high is exact for every exponent n
 LN2_HIGH = {"f32": 0.693359375, "f64": 6.93147180369123816490e-01}
 LN2_LOW = {"f32": -2.12194440e-4, "f64": 1.90821492927058770002e-10}
@@ -55,41 +57,53 @@ def clamp(b: VectorBuilder, x: Value, low: float, high: float) -> Value:
 class ReducedExp(NamedTuple):
     """x = n*log(2) + r, |r| <= log(2)/2, n integral.
 
+    shifted: n + magic + 2*bias, see ``half_powers``.
     parts: None, or r before it was rounded, as the sum of two.
     """
 
     r: Value
     n: Value
+    shifted: Value
     parts: tuple[Value, Value] | None = None
 
 
 def reduce_exp(b: VectorBuilder, x: Value, low: Value | None = None, careful: bool = False) -> ReducedExp:
     """Of x, or x + low; ``careful``: so that ``expm1_reduced`` does without r's rounding."""
     dtype = x.dtype
-    magic = b.const(FORMATS[dtype].magic, dtype)
-    n = b.sub(b.fma(x, b.const(math.log2(math.e), dtype), magic), magic)
+    form = FORMATS[dtype]
+    magic = b.const(form.magic + 2 * form.bias, dtype)
+    shifted = b.fma(x, b.const(math.log2(math.e), dtype), magic)
+    n = b.sub(shifted, magic)
     high = b.fma(n, b.const(-LN2_HIGH[dtype], dtype), x)  # exact
     less = b.const(-LN2_LOW[dtype], dtype)
     if careful:
         rest = b.mul(n, less)
-        return ReducedExp(b.add(high, rest), n, (high, rest))
+        return ReducedExp(b.add(high, rest), n, shifted, (high, rest))
     r = b.fma(n, less, high)
-    return ReducedExp(r if low is None else b.add(r, low), n)
+    return ReducedExp(r if low is None else b.add(r, low), n, shifted)
 
 
 def expm1_reduced(b: VectorBuilder, reduced: ReducedExp, table: dict[str, tuple[float, ...]] | None = None) -> Value:
     """exp(r) - 1."""
-    r, _, parts = reduced
+    r, parts = reduced.r, reduced.parts
     polynomial, square = b.polynomial(r, (table or EXP)[r.dtype]), b.mul(r, r)
     if parts is None:
         return b.fma(polynomial, square, r)
     return b.add(parts[0], b.fma(polynomial, square, parts[1]))
 
 
+def scaled_exp(b: VectorBuilder, e: Value, n: Value, shifted: Value) -> Value:
+    """(1+e) * 2**n, subnormal or infinite where it must be."""
+    one = b.const(1, e.dtype)
+    if has_scalef(b, e.dtype):
+        return scalef(b, b.add(e, one), n)
+    low, high = half_powers(b, shifted)
+    return b.mul(b.fma(e, low, low) if b.target.has_fma else b.mul(b.add(e, one), low), high)
+
+
 def exp(b: VectorBuilder, x: Value) -> Value:
     reduced = reduce_exp(b, clamp(b, x, *EXP_RANGE[x.dtype]))
-    e = expm1_reduced(b, reduced, EXP_SHORT)
-    return times_power_of_two(b, b.add(e, b.const(1, x.dtype)), reduced.n)
+    return scaled_exp(b, expm1_reduced(b, reduced, EXP_SHORT), reduced.n, reduced.shifted)
 
 
 def exp2(b: VectorBuilder, x: Value) -> Value:
@@ -97,10 +111,11 @@ def exp2(b: VectorBuilder, x: Value) -> Value:
     form = FORMATS[dtype]
     bound = float(form.bias + form.mantissa + 2)
     x = clamp(b, x, -bound, bound)
-    n = b.rint(x)
+    magic = b.const(form.magic + 2 * form.bias, dtype)
+    shifted = b.add(x, magic)
+    n = b.sub(shifted, magic)
     r = b.mul(b.sub(x, n), b.const(math.log(2), dtype))
-    e = expm1_reduced(b, ReducedExp(r, n), EXP_SHORT)
-    return times_power_of_two(b, b.add(e, b.const(1, dtype)), n)
+    return scaled_exp(b, expm1_reduced(b, ReducedExp(r, n, shifted), EXP_SHORT), n, shifted)
 
 
 def expm1(b: VectorBuilder, x: Value) -> Value:

@@ -8,8 +8,19 @@ from collections.abc import Callable
 from ..builder import VectorBuilder
 from ..values import Value
 from .double_word import Pair, quick_two_sum, two_product, two_sum
-from .exp_log import EXP, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, expm1_reduced, log1p, reduce_exp
-from .scaling import FORMATS, power_of_two, three_halves_power_of_two, times_power_of_two
+from .exp_log import (
+    EXP,
+    EXP_SHORT,
+    EXPM1_SHORT,
+    LN2_HIGH,
+    LN2_LOW,
+    clamp,
+    expm1_reduced,
+    log1p,
+    reduce_exp,
+    scaled_exp,
+)
+from .scaling import FORMATS, half_powers, power_of_two
 
 #: from here on tanh rounds to 1
 _TANH_ONE = {"f32": 9.02, "f64": 19.1}
@@ -41,41 +52,42 @@ def tanh(b: VectorBuilder, x: Value) -> Value:
     magic = b.const(form.magic + form.bias, dtype)
     shifted = b.fma(size, b.const(-2 * math.log2(math.e), dtype), magic)
     n = b.sub(shifted, magic)
-    high = b.fma(n, b.const(LN2_HIGH[dtype] / 2, dtype), size)  # exact
-    less = b.const(LN2_LOW[dtype] / 2, dtype)
-    r = b.fma(n, less, high)
-    mirrored = tuple(-c * (-2.0) ** k * 4 for k, c in enumerate(EXP[dtype]))
-    rest = b.polynomial(r, mirrored)
-    if dtype == "f32" and b.target.has_fma:  # e = 1 - exp(-2r)
-        e = b.fma(rest, b.mul(r, r), b.add(r, r))
+    if dtype == "f32" and b.target.has_fma:
+        # |n| is at most 26 and the result insensitive where it is large: log(2) needs no second part.
+        r = b.fma(n, b.const(math.log(2) / 2, dtype), size)
+        e = b.fma(b.polynomial(r, _mirrored(EXPM1_SHORT)), b.mul(r, r), b.add(r, r))  # 1 - exp(-2r)
     else:
-        e = b.add(b.add(high, high), b.fma(rest, b.mul(r, r), b.mul(n, b.const(LN2_LOW[dtype], dtype))))
+        high = b.fma(n, b.const(LN2_HIGH[dtype] / 2, dtype), size)  # exact
+        r = b.fma(n, b.const(LN2_LOW[dtype] / 2, dtype), high)
+        low = b.mul(n, b.const(LN2_LOW[dtype], dtype))
+        e = b.add(b.add(high, high), b.fma(b.polynomial(r, _mirrored(EXP[dtype])), b.mul(r, r), low))
     s, one = power_of_two(b, shifted), b.const(1, dtype)
     numerator = b.fma(s, e, b.sub(one, s))
     denominator = b.fnma(s, e, b.add(one, s))
     return b.copysign(b.fdiv(numerator, denominator), x)
 
 
+def _mirrored(table: tuple[float, ...]) -> tuple[float, ...]:
+    """Of the polynomial q(x), that of -4*q(-2x)."""
+    return tuple(-4 * c * (-2.0) ** k for k, c in enumerate(table))
+
+
 def sigmoid(b: VectorBuilder, x: Value) -> Value:
     """exp(x) / (exp(x) + 1). With exp(x) = e * 2**n and n = g + h this is e*2**g / (e*2**g + 2**-h), which neither
     overflows nor loses a subnormal result."""
     dtype = x.dtype
-    form = FORMATS[dtype]
     bound = _SIGMOID_RANGE[dtype]
     reduced = reduce_exp(b, clamp(b, x, -bound, bound), careful=True)
-    e, n = expm1_reduced(b, reduced, EXP_SHORT), reduced.n
-    magic = b.const(form.magic, dtype)
-    half = b.sub(b.fma(n, b.const(0.5, dtype), magic), magic)
+    e = expm1_reduced(b, reduced, EXP_SHORT)
     if b.target.has_fma:
         # Both scaled by 1.5, which lets the denominator's rounding cost less where it is near a power of two.
-        g = three_halves_power_of_two(b, b.sub(n, half))
-        h = three_halves_power_of_two(b, b.neg(half))
+        g, h = half_powers(b, reduced.shifted, mantissa=1.5)
         numerator = b.fma(e, g, g)
         return b.fdiv(numerator, b.add(numerator, h))
-    biased = b.const(form.magic + form.bias, dtype)
-    g, h = power_of_two(b, b.add(b.sub(n, half), biased)), power_of_two(b, b.sub(biased, half))
-    numerator = b.mul(b.add(e, b.const(1, dtype)), g)
-    denominator = two_sum(b, numerator, h)
+    one = b.const(1, dtype)
+    g, inverse = half_powers(b, reduced.shifted)
+    numerator = b.mul(b.add(e, one), g)
+    denominator = two_sum(b, numerator, b.fdiv(one, inverse))
     quotient = b.fdiv(numerator, denominator.high)
     return b.sub(quotient, b.mul(quotient, b.fdiv(denominator.low, denominator.high)))
 
@@ -85,7 +97,7 @@ def _half_exp(b: VectorBuilder, size: Value) -> Value:
     dtype = size.dtype
     reduced = reduce_exp(b, b.fmin(b.const(_SINH_RANGE[dtype], dtype), size))
     one = b.const(1, dtype)
-    return times_power_of_two(b, b.add(expm1_reduced(b, reduced), one), b.sub(reduced.n, one))
+    return scaled_exp(b, expm1_reduced(b, reduced), b.sub(reduced.n, one), b.sub(reduced.shifted, one))
 
 
 def sinh(b: VectorBuilder, x: Value) -> Value:

@@ -6,27 +6,23 @@ import math
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .double_word import (
-    Pair,
-    add_pairs,
-    constant_pair,
-    divide_pairs,
-    multiply_pairs,
-    quick_two_sum,
-    two_product,
-)
-from .exp_log import EXP_RANGE, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, expm1_reduced, reduce_exp, split_log
-from .scaling import FORMATS, power_of_two, split_exponent, times_power_of_two
+from .double_word import Pair, add_pairs, divide_pairs, multiply_pairs, quick_two_sum, two_product
+from .exp_log import EXP_RANGE, EXP_SHORT, LN2_HIGH, LN2_LOW, clamp, expm1_reduced, reduce_exp, scaled_exp, split_log
+from .scaling import FORMATS, power_of_two, split_exponent
 
 #: (atanh(s)/s - 1 - s**2/3) / s**4 as a polynomial of s**2, |s| <= (sqrt(2)-1)/(sqrt(2)+1)
-_ATANH = {
-    "f32": (0.20000076, 0.14273545, 0.11709823),
-    "f64": (
-        0.1999999999999999, 0.1428571428572192, 0.11111111108894814, 0.09090909422011118, 0.07692279212764659,
-        0.06668132324803694, 0.05837888515116272, 0.05990894331849944,
-    ),
-}  # fmt: skip
-_THIRD = {"f32": (0.3333333432674408, -9.934107758624577e-09), "f64": (0.3333333333333333, 1.850371707708594e-17)}
+_ATANH = (
+    0.1999999999999999, 0.1428571428572192, 0.11111111108894814, 0.09090909422011118, 0.07692279212764659,
+    0.06668132324803694, 0.05837888515116272, 0.05990894331849944,
+)  # fmt: skip
+_THIRD = (0.3333333333333333, 1.850371707708594e-17)
+#: log2((1+s) / (1-s)) / s as a polynomial of s**2, to 37 bits
+_LOG2_F32 = (2.885390081790085, 0.9617966733433064, 0.5770835846624661, 0.4116727379956003, 0.3407297404547719)
+#: (2**r - 1) / r on |r| <= 1/2, to 34 bits
+_EXP2_F32 = (
+    0.6931471807055894, 0.24022651068821962, 0.05550410363334353, 0.009618037760049202, 0.0013333936181362926,
+    0.0001546688626530287, 1.519616492444756e-05,
+)  # fmt: skip
 #: with an exponent this large every base but 1 gives 0 or infinity
 _LARGEST_EXPONENT = {"f32": 2.0**40, "f64": 2.0**80}
 #: cbrt(m) on sqrt(1/2) <= m <= sqrt(2)
@@ -34,38 +30,54 @@ _CBRT = (0.45166704, 0.9048182, -0.5356302, 0.21693745, -0.037788197)
 
 
 def _log_pair(b: VectorBuilder, x: Value) -> Pair:
-    """log of a positive finite x to about twice the dtype's precision: n*log(2) + 2*atanh(f / (2+f))."""
-    dtype = x.dtype
+    """log of a positive finite f64 to about twice its precision: n*log(2) + 2*atanh(f / (2+f))."""
     f, n = split_log(b, x)
-    zero = b.const(0, dtype)
-    s = divide_pairs(b, Pair(f, zero), quick_two_sum(b, b.const(2, dtype), f))
+    s = divide_pairs(b, Pair(f, b.const(0, "f64")), quick_two_sum(b, b.const(2, "f64"), f))
     s = quick_two_sum(b, s.high, s.low)
     square = two_product(b, s.high, s.high)
     z = Pair(square.high, b.fma(b.add(s.high, s.high), s.low, square.low))
-    third = constant_pair(b, *_THIRD[dtype], dtype)
-    series = quick_two_sum(b, third.high, b.mul(z.high, b.polynomial(z.high, _ATANH[dtype])))
-    series = Pair(series.high, b.add(series.low, third.low))
-    rest = multiply_pairs(b, s, multiply_pairs(b, z, series))
-    half = add_pairs(b, s, rest)
+    third, third_low = (b.const(part, "f64") for part in _THIRD)
+    series = quick_two_sum(b, third, b.mul(z.high, b.polynomial(z.high, _ATANH)))
+    series = Pair(series.high, b.add(series.low, third_low))
+    half = add_pairs(b, s, multiply_pairs(b, s, multiply_pairs(b, z, series)))
     near_one = Pair(b.add(half.high, half.high), b.add(half.low, half.low))
-    low = two_product(b, n, b.const(LN2_LOW[dtype], dtype))
-    power = Pair(b.mul(n, b.const(LN2_HIGH[dtype], dtype)), low.high)
-    total = add_pairs(b, quick_two_sum(b, power.high, power.low), near_one)
+    low = two_product(b, n, b.const(LN2_LOW["f64"], "f64"))
+    total = add_pairs(b, quick_two_sum(b, b.mul(n, b.const(LN2_HIGH["f64"], "f64")), low.high), near_one)
     return Pair(total.high, b.add(total.low, low.low))
 
 
+def _positive_power_f32(b: VectorBuilder, x: Value, y: Value) -> Value:
+    """2**(y * log2(x)) in f64, of which f32 needs few terms and no second words."""
+    mantissa, n = split_exponent(b, b.cast(x, "f64"), math.sqrt(0.5), normal=True)
+    f = b.sub(mantissa, b.const(1, "f64"))
+    s = b.fdiv(f, b.add(b.const(2, "f64"), f))
+    logarithm = b.fma(s, b.polynomial(b.mul(s, s), _LOG2_F32), n)
+    product = clamp(b, b.mul(b.cast(y, "f64"), logarithm), -200.0, 200.0)
+    form = FORMATS["f64"]
+    magic = b.const(form.magic + form.bias, "f64")
+    shifted = b.add(product, magic)
+    r = b.sub(product, b.sub(shifted, magic))
+    e = b.fma(b.polynomial(r, _EXP2_F32), r, b.const(1, "f64"))
+    return b.cast(b.mul(e, power_of_two(b, shifted)), "f32")
+
+
+def _positive_power_f64(b: VectorBuilder, x: Value, y: Value) -> Value:
+    """exp(y * log(x)) with the logarithm and the product in two words."""
+    logarithm = _log_pair(b, x)
+    product = two_product(b, logarithm.high, y)
+    low = clamp(b, b.fma(logarithm.low, y, product.low), -0.01, 0.01)
+    reduced = reduce_exp(b, clamp(b, product.high, *EXP_RANGE["f64"]), low)
+    return scaled_exp(b, expm1_reduced(b, reduced, EXP_SHORT), reduced.n, reduced.shifted)
+
+
 def pow(b: VectorBuilder, x: Value, y: Value) -> Value:
-    """exp(y * log|x|) with the logarithm and the product in two words, and the special cases of C99 F.9.4.4."""
+    """With the special cases of C99 F.9.4.4."""
     dtype = x.dtype
     zero, one = b.const(0, dtype), b.const(1, dtype)
     size = b.abs(x)
     bound = _LARGEST_EXPONENT[dtype]
-    exponent = clamp(b, y, -bound, bound)
-    logarithm = _log_pair(b, size)
-    product = two_product(b, logarithm.high, exponent)
-    low = clamp(b, b.fma(logarithm.low, exponent, product.low), -0.01, 0.01)
-    reduced = reduce_exp(b, clamp(b, product.high, *EXP_RANGE[dtype]), low)
-    result = times_power_of_two(b, b.add(expm1_reduced(b, reduced, EXP_SHORT), one), reduced.n)
+    positive = _positive_power_f32 if dtype == "f32" else _positive_power_f64
+    result = positive(b, size, clamp(b, y, -bound, bound))
 
     infinity = b.const(math.inf, dtype)
     is_zero, is_infinite = b.cmp("eq", x, zero), b.cmp("eq", size, infinity)

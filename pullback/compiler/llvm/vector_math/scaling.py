@@ -30,33 +30,59 @@ FORMATS = {
 }
 
 
+def bit_pattern(x: float, dtype: str) -> int:
+    """The bits of a positive float."""
+    return int(np.array(x, np.float32).view(np.int32) if dtype == "f32" else np.array(x).view(np.int64))
+
+
 def power_of_two(b: VectorBuilder, shifted: Value) -> Value:
     """2**n, where ``shifted`` = n + magic + bias and -bias < n <= bias."""
     form = FORMATS[shifted.dtype]
     return b.bitcast(b.shl(b.bits(shifted), b.const(form.mantissa, form.integer)), shifted.dtype)
 
 
-def three_halves_power_of_two(b: VectorBuilder, n: Value) -> Value:
-    """1.5 * 2**n for an integral n (a float), -bias < n <= bias."""
+def biased_twice(b: VectorBuilder, n: Value) -> Value:
+    """n + magic + 2*bias, from which ``half_powers`` starts."""
     form = FORMATS[n.dtype]
-    # In half units a last 1/2 lands in the top bit of the mantissa.
-    shifted = b.add(n, b.const(form.magic / 2 + form.bias + 0.5, n.dtype))
-    return b.bitcast(b.shl(b.bits(shifted), b.const(form.mantissa - 1, form.integer)), n.dtype)
+    return b.add(n, b.const(form.magic + 2 * form.bias, n.dtype))
+
+
+def half_powers(b: VectorBuilder, shifted: Value, mantissa: float = 1) -> tuple[Value, Value]:
+    """(2**floor(n/2), 2**ceil(n/2)), where ``shifted`` = n + magic + 2*bias: powers that do not overflow where the
+    product does, nor vanish. ``mantissa`` 1.5 multiplies the first by it and gives for the second 1.5 / 2**ceil(n/2).
+    """
+    form = FORMATS[shifted.dtype]
+    integer = form.integer
+    bits = b.bits(shifted)
+    if mantissa == 1:
+        other = b.add(bits, b.const(1, integer))
+    else:  # of -n
+        other = b.sub(b.const(2 * bit_pattern(form.magic, shifted.dtype) + 4 * form.bias, integer), bits)
+
+    def power(x: Value) -> Value:
+        # The lowest bit of n would fall into the mantissa.
+        exponent = b.and_(b.shl(x, b.const(form.mantissa - 1, integer)), b.const(-1 << form.mantissa, integer))
+        if mantissa != 1:
+            exponent = b.or_(exponent, b.const(1 << (form.mantissa - 1), integer))
+        return b.bitcast(exponent, shifted.dtype)
+
+    return power(bits), power(other)
 
 
 def times_power_of_two(b: VectorBuilder, x: Value, n: Value) -> Value:
     """x * 2**n rounded once, for x in [0.5, 2) and integral n (a float) that may reach from below the least subnormal
-    to above the largest number: x is scaled by half of n exactly, then by the rest."""
-    form = FORMATS[x.dtype]
-    if b.target.has_avx512 and b.width == (16 if x.dtype == "f32" else 8):
-        return _scalef(b, x, n)
-    magic = b.const(form.magic + form.bias, x.dtype)
-    half = b.fma(n, b.const(0.5, x.dtype), magic)
-    rest = b.add(b.sub(n, b.sub(half, magic)), magic)
-    return b.mul(b.mul(x, power_of_two(b, half)), power_of_two(b, rest))
+    to above the largest number."""
+    if has_scalef(b, x.dtype):
+        return scalef(b, x, n)
+    low, high = half_powers(b, biased_twice(b, n))
+    return b.mul(b.mul(x, low), high)
 
 
-def _scalef(b: VectorBuilder, x: Value, n: Value) -> Value:
+def has_scalef(b: VectorBuilder, dtype: str) -> bool:
+    return b.target.has_avx512 and b.width == (16 if dtype == "f32" else 8)
+
+
+def scalef(b: VectorBuilder, x: Value, n: Value) -> Value:
     """AVX-512's instruction for x * 2**n."""
     kind, mask = ("ps", "i16") if x.dtype == "f32" else ("pd", "i8")
     name = f"llvm.x86.avx512.mask.scalef.{kind}.512"
@@ -73,24 +99,28 @@ class Split(NamedTuple):
     exponent: Value  # integral, as a float
 
 
-def split_exponent(b: VectorBuilder, x: Value, lowest: float) -> Split:
-    """Of a positive finite x, subnormal or not: the mantissa in [lowest, 2*lowest) and the exponent; of other x, no
-    matter what. ``lowest`` is between 0.5 and 1.
+def split_exponent(b: VectorBuilder, x: Value, lowest: float, normal: bool = False) -> Split:
+    """Of a positive finite x: the mantissa in [lowest, 2*lowest) and the exponent; of other x, no matter what.
+
+    lowest: between 0.5 and 1. normal: x is known not to be subnormal.
     """
     form = FORMATS[x.dtype]
-    tiny = b.cmp("lt", x, b.const(form.minimum_normal, x.dtype))
-    raised = b.select(tiny, b.mul(x, b.const(2.0 ** (form.mantissa + 1), x.dtype)), x)
+    raised = x
+    if not normal:
+        tiny = b.cmp("lt", x, b.const(form.minimum_normal, x.dtype))
+        raised = b.select(tiny, b.mul(x, b.const(2.0 ** (form.mantissa + 1), x.dtype)), x)
     bits = b.bits(raised)
     # Counted from ``lowest``, the exponent field rolls over where the mantissa reaches 2*lowest.
-    pattern = np.array(lowest, np.float32).view(np.int32) if x.dtype == "f32" else np.array(lowest).view(np.int64)
-    offset = b.sub(bits, b.const(int(pattern), form.integer))
+    offset = b.sub(bits, b.const(bit_pattern(lowest, x.dtype), form.integer))
     field = b.and_(offset, b.const(-(1 << form.mantissa), form.integer))
     mantissa = b.bitcast(b.sub(bits, field), x.dtype)
-    raise_exponent = b.select(tiny, b.const(-(form.mantissa + 1), x.dtype), b.const(0, x.dtype))
+    zero = b.const(0, x.dtype)
+    correction = zero if normal else b.select(tiny, b.const(-(form.mantissa + 1), x.dtype), zero)
     if x.dtype == "f32":
-        exponent = b.fma(b.cast(field, "f32"), b.const(2.0**-23, "f32"), raise_exponent)
+        exponent = b.fma(b.cast(field, "f32"), b.const(2.0**-23, "f32"), correction)
     else:  # AVX2 has no conversion from 64-bit integers: place the biased field in the low bits of 2**52
         biased = b.shr(b.bitcast(b.add(offset, b.const(1023 << 52, "i64")), "u64"), b.const(52, "u64"))
         placed = b.bitcast(b.or_(biased, b.const(0x433 << 52, "u64")), "f64")
-        exponent = b.add(b.sub(placed, b.const(2.0**52 + 1023, "f64")), raise_exponent)
+        exponent = b.sub(placed, b.const(2.0**52 + 1023, "f64"))
+        exponent = exponent if normal else b.add(exponent, correction)
     return Split(mantissa, exponent)
