@@ -6,8 +6,10 @@ Names and arguments are PyTorch's; derivatives at kinks follow docs/conventions.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 from .. import dtypes
 from ..api import contraction, convert, manipulation, reduction
@@ -26,6 +28,28 @@ def _float(x: Any, op: str) -> Tensor:
     if node.dtype.kind != "f":
         raise DTypeError(f"{op}: a floating tensor expected, got {node.dtype.name}; cast it with x.astype(pb.float32)")
     return x if isinstance(x, Tensor) else Tensor(node)
+
+
+_P = ParamSpec("_P")
+_HALF = (dtypes.float16, dtypes.bfloat16)
+
+
+def _wide_inside(function: Callable[Concatenate[Any, _P], Tensor]) -> Callable[Concatenate[Any, _P], Tensor]:
+    """The function, of float16 and bfloat16 computed in float32 and rounded once, at its end.
+
+    Their squares and exponentials would overflow, their differences from 1 lose every digit.
+    """
+
+    @functools.wraps(function)
+    def computed(x: Any, *args: _P.args, **kwargs: _P.kwargs) -> Tensor:
+        if not isinstance(x, Tensor):
+            x = Tensor(convert.as_node(x, None, function.__name__))
+        dtype = x.dtype
+        if dtype not in _HALF:
+            return function(x, *args, **kwargs)
+        return convert.astype(function(convert.astype(x, dtypes.float32), *args, **kwargs), dtype)
+
+    return computed
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
@@ -56,24 +80,28 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     return ew.where(x > 0.0, x, x * negative_slope)
 
 
+@_wide_inside
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     x = _float(x, "elu")
     return ew.where(x > 0.0, x, ew.expm1(x) * alpha)
 
 
+@_wide_inside
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, which is smooth for every alpha."""
     x = _float(x, "celu")
     return ew.where(x > 0.0, x, ew.expm1(x / alpha) * alpha)
 
 
+@_wide_inside
 def selu(x: Any) -> Tensor:
     """The scaled ``elu`` that keeps mean 0 and variance 1 (Klambauer et al. 2017)."""
     x = _float(x, "selu")
     return ew.where(x > 0.0, x, ew.expm1(x) * _SELU_ALPHA) * _SELU_SCALE
 
 
+@_wide_inside
 def gelu(x: Any, approximate: str = "none") -> Tensor:
     """``x * Phi(x)`` with the normal distribution function, or with ``approximate="tanh"`` the form of Hendrycks and
     Gimpel 2016: ``0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))``."""
@@ -95,12 +123,14 @@ def tanh(x: Any) -> Tensor:
     return ew.tanh(_float(x, "tanh"))
 
 
+@_wide_inside
 def silu(x: Any) -> Tensor:
     """``x * sigmoid(x)``, also called swish."""
     x = _float(x, "silu")
     return x * ew.sigmoid(x)
 
 
+@_wide_inside
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta x)) / beta``; ``x`` itself where ``beta x > threshold``."""
     x = _float(x, "softplus")
@@ -109,33 +139,40 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return ew.where(scaled > threshold, x, soft / beta if beta != 1.0 else soft)
 
 
+@_wide_inside
 def mish(x: Any) -> Tensor:
     """``x * tanh(softplus(x))``."""
     x = _float(x, "mish")
     return x * ew.tanh(softplus(x))
 
 
+@_wide_inside
 def softsign(x: Any) -> Tensor:
     """``x / (1 + |x|)``."""
     x = _float(x, "softsign")
     return x / (1.0 + ew.abs(x))
 
 
+@_wide_inside
 def hardsigmoid(x: Any) -> Tensor:
     """``relu6(x + 3) / 6``."""
     return relu6(_float(x, "hardsigmoid") + 3.0) / 6.0
 
 
+@_wide_inside
 def hardswish(x: Any) -> Tensor:
     """``x * relu6(x + 3) / 6``."""
     x = _float(x, "hardswish")
     return x * relu6(x + 3.0) / 6.0
 
 
+@_wide_inside
 def log_sigmoid(x: Any) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
     x = _float(x, "log_sigmoid")
-    return -softplus(-x)
+    # Beyond it e**x is far below the last digit of x; up to it e**-x and its square are finite.
+    bound = 0.5 * math.log(dtypes.finfo(x.dtype).max)
+    return ew.where(x < -bound, x, -ew.log1p(ew.exp(-x)))
 
 
 # -- along an axis -----------------------------------------------------------------------------------------------------
@@ -148,6 +185,7 @@ def _shifted(x: Tensor, axis: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return x - largest, largest
 
 
+@_wide_inside
 def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """``exp(x) / sum(exp(x))`` along ``axis``. A row of -inf gives 0 everywhere, with derivative 0."""
     x = _float(x, "softmax")
@@ -156,6 +194,7 @@ def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     return exponentials / ew.where(total == 0.0, 1.0, total)
 
 
+@_wide_inside
 def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """``x - log(sum(exp(x)))`` along ``axis``. A row of -inf stays -inf, with derivative 0."""
     x = _float(x, "log_softmax")
@@ -171,6 +210,12 @@ def _last_axes(x: Tensor, normalized_shape: int | tuple[int, ...], op: str) -> t
     return tuple(range(-len(shape), 0))
 
 
+def _result_dtypes(x: Tensor, *parameters: Any) -> tuple[dtypes.DType, dtypes.DType]:
+    """The dtype of a normalised ``x`` with ``parameters``, and the one to compute it in: float32 for half types."""
+    given = [Tensor(convert.as_node(parameter)) for parameter in parameters if parameter is not None]
+    return convert.result_type(x, *given), dtypes.float32 if x.dtype in _HALF else x.dtype
+
+
 def layer_norm(
     x: Any, normalized_shape: int | tuple[int, ...], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
@@ -181,12 +226,14 @@ def layer_norm(
     """
     x = _float(x, "layer_norm")
     axes = _last_axes(x, normalized_shape, "layer_norm")
+    dtype, wide = _result_dtypes(x, weight, bias)
+    x = convert.astype(x, wide)
     centred = x - reduction.mean(x, axis=axes, keepdims=True)
     variance = reduction.mean(centred * centred, axis=axes, keepdims=True)
     result = centred * ew.rsqrt(variance + eps)
     if weight is not None:
         result = result * weight
-    return result if bias is None else result + bias
+    return convert.astype(result if bias is None else result + bias, dtype)
 
 
 def rms_norm(
@@ -200,8 +247,10 @@ def rms_norm(
     axes = _last_axes(x, normalized_shape, "rms_norm")
     if eps is None:
         eps = dtypes.finfo(x.dtype).eps
+    dtype, wide = _result_dtypes(x, weight)
+    x = convert.astype(x, wide)
     result = x * ew.rsqrt(reduction.mean(x * x, axis=axes, keepdims=True) + eps)
-    return result if weight is None else result * weight
+    return convert.astype(result if weight is None else result * weight, dtype)
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import dtypes
 from ..api import convert, manipulation, reduction
 from ..api import elementwise as ew
 from ..errors import DTypeError, ShapeError
 from ..tensor import Tensor
-from .functional import _float, _shifted, checked_labels, is_label
+from .functional import _HALF, _float, _shifted, checked_labels, is_label
 from .module import Module
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -58,6 +59,12 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}")
     x = _float(logits, "cross_entropy")
+    if x.dtype in _HALF:
+        loss = cross_entropy(
+            convert.astype(x, dtypes.float32), target, weight, reduction=reduction, ignore_index=ignore_index,
+            label_smoothing=label_smoothing, axis=axis,
+        )
+        return convert.astype(loss, x.dtype)
     if x.ndim == 0:
         raise ShapeError("cross_entropy: logits need a class axis, got a 0-d tensor")
     axis = (1 if x.ndim > 1 else 0) if axis is None else axis
@@ -163,7 +170,10 @@ def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor
     """``(prediction - target)^2``. Both of one shape, or ShapeError: broadcasting here is mostly a mistake."""
     x, y = _pair(prediction, target, "mse_loss")
     difference = x - y
-    return _reduce(difference * difference, reduction, "mse_loss")
+    dtype = difference.dtype
+    if dtype in _HALF:  # whose squares overflow
+        difference = convert.astype(difference, dtypes.float32)
+    return convert.astype(_reduce(difference * difference, reduction, "mse_loss"), dtype)
 
 
 def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor:

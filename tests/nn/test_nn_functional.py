@@ -224,3 +224,54 @@ def test_one_hot():
         np.asarray(F.one_hot(np.array([0, -1]), 3))
     with pytest.raises(DTypeError):
         F.one_hot(pb.ones(2), 3)
+
+
+_HALF_CASES = {
+    "softplus": (F.softplus, lambda x: np.logaddexp(x, 0)),
+    "log_sigmoid": (F.log_sigmoid, special.log_expit),
+    "mish": (F.mish, lambda x: x * np.tanh(np.logaddexp(x, 0))),
+    "silu": (F.silu, lambda x: x * special.expit(x)),
+    "gelu tanh": (
+        lambda x: F.gelu(x, "tanh"), lambda x: 0.5 * x * (1 + np.tanh(_GELU * (x + 0.044715 * x**3))),
+    ),
+    "hardswish": (F.hardswish, lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    "layer_norm": (
+        lambda x: F.layer_norm(x, x.shape[-1]),
+        lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5),
+    ),
+    "rms_norm": (
+        lambda x: F.rms_norm(x, x.shape[-1], eps=1e-5),
+        lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5),
+    ),
+    "log_softmax": (F.log_softmax, lambda x: special.log_softmax(x, -1)),
+}
+
+
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("name", _HALF_CASES)
+def test_half_types_are_computed_in_float32(name, backend):
+    """float16: e**x overflows above 11, x**3 above 40, x**2 above 255; none of it may reach the result."""
+    function, formula = _HALF_CASES[name]
+    x = np.array([[15, -15, 12, 300, -300, 9000, -9000, 1], [-11.5, 0.25, -3, 11.5, 20, 40, 41, 255]], np.float16)
+    before = pb.get_backend()
+    pb.set_backend(backend)
+    try:
+        found = function(pb.asarray(x))
+        slope = pb.grad(lambda x: pb.sum(function(x).astype(pb.float32) * weights))
+        weights = np.linspace(1, 2, x.size).reshape(x.shape).astype(np.float32)
+        in_half = np.asarray(slope(pb.asarray(x)), np.float32)
+    finally:
+        pb.set_backend(before)
+    assert found.dtype == pb.float16
+    np.testing.assert_allclose(np.asarray(found, np.float64), formula(x.astype(np.float64)), rtol=2e-3, atol=1e-6)
+    in_float = np.asarray(slope(pb.asarray(x.astype(np.float32))))
+    np.testing.assert_allclose(in_half, in_float, rtol=2e-2, atol=2e-3)
+
+
+def test_log_sigmoid_far_from_zero():
+    x = np.array([-400.0, -300, -40, -21, -20, 0, 20, 40, 300, 800])
+    np.testing.assert_allclose(np.asarray(F.log_sigmoid(pb.asarray(x))), special.log_expit(x), rtol=1e-15)
+    slope = pb.grad(lambda x: pb.sum(F.log_sigmoid(x)))
+    np.testing.assert_allclose(np.asarray(slope(pb.asarray(x))), special.expit(-x), rtol=1e-14)
+    curvature = np.asarray(pb.grad(lambda x: pb.sum(slope(x)))(pb.asarray(x)))
+    np.testing.assert_allclose(curvature, -special.expit(x) * special.expit(-x), rtol=1e-13, atol=1e-15)
