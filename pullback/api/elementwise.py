@@ -96,11 +96,11 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
         if kind is int and base.dtype.kind in "biu":
             if x2 < 0:
                 raise ValueError("Integers to negative integer powers are not allowed.")
-            scalar_node(x2, base.dtype if base.dtype.kind != "b" else dtypes.int64)
+            if base.dtype.kind == "b":
+                base = cast_node(base, dtypes.int64)
+            scalar_node(x2, base.dtype)
         else:
             base = floating(base)
-        if base.dtype.kind == "b":
-            base = cast_node(base, dtypes.int8)
         if x2 == 0.5:
             return Tensor(ops.sqrt(base))
         if builtins.abs(x2) <= _MAX_STATIC_EXPONENT and x2 == int(x2):
@@ -114,7 +114,8 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 def _static_power(base: Node, exponent: int) -> Node:
     """``base ** exponent`` by repeated squaring."""
     if exponent < 0:
-        return ops.reciprocal(_static_power(base, -exponent))
+        # Not the reciprocal of the power, whose derivative at 0 is infinity times 0.
+        return _static_power(ops.reciprocal(base), -exponent)
     if exponent == 0:
         return leaf.ones_like(base)
     while not exponent & 1:
@@ -158,25 +159,24 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``sqrt(x1**2 + x2**2)`` without overflow; the gradient at (0, 0) is 0."""
     a, b = _float_pair(x1, x2, "hypot")
-    a, b = ops.abs(a), ops.abs(b)
-    large, small = ops.maximum(a, b), ops.minimum(a, b)
-    scale = ops.stop_gradient(large)
-    usable = ops.logical_and(ops.greater(scale, 0), ops.isfinite(scale))
-    safe = ops.where(usable, scale, 1)
-    ratio_large, ratio_small = ops.divide(large, safe), ops.divide(small, safe)
-    norm = ops.multiply(safe, ops.sqrt(ops.add(ops.square(ratio_large), ops.square(ratio_small))))
+    # The result does not depend on the scale, so neither do its derivatives, of any order.
+    scale = ops.stop_gradient(ops.maximum(ops.abs(a), ops.abs(b)))
+    zero = ops.equal(scale, 0)
+    scale = ops.where(ops.logical_or(zero, ops.logical_not(ops.isfinite(scale))), 1, scale)
+    norm = ops.multiply(scale, ops.sqrt(ops.add(ops.square(ops.divide(a, scale)), ops.square(ops.divide(b, scale)))))
     infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
-    return Tensor(ops.where(usable, norm, ops.where(infinite, float("inf"), scale)))
+    return Tensor(ops.where(zero, 0, ops.where(infinite, float("inf"), norm)))
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``log(exp(x1) + exp(x2))`` without overflow."""
     a, b = _float_pair(x1, x2, "logaddexp")
-    top = ops.maximum(a, b)
-    gap = ops.subtract(a, b)
-    # a == b covers two equal infinities, whose difference is NaN.
-    safe_gap = ops.where(ops.equal(a, b), 0, ops.abs(gap))
-    return Tensor(ops.add(top, ops.log1p(ops.exp(ops.negative(safe_gap)))))
+    # Chosen by where, not by maximum and abs, whose derivatives at a tie would spoil the second derivative.
+    first = ops.greater_equal(a, b)
+    top, bottom = ops.where(first, a, b), ops.where(first, b, a)
+    # Of two equal infinities the difference is NaN.
+    gap = ops.where(ops.logical_and(ops.equal(a, b), ops.isinf(a)), 0, ops.subtract(bottom, top))
+    return Tensor(ops.add(top, ops.log1p(ops.exp(gap))))
 
 
 # -- comparison --------------------------------------------------------------------------------------------------------

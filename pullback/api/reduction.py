@@ -175,9 +175,9 @@ def std(
 
 
 def root_node(node: Node) -> Node:
-    """Square root of a sum of squares, with derivative 0 (of every order) where it is 0."""
-    positive = ops.greater(node, 0)
-    return ops.where(positive, ops.sqrt(ops.where(positive, node, 1)), ops.stop_gradient(node))
+    """Square root of a sum of squares, with derivative 0 (of every order) where it is 0; NaN keeps a derivative NaN."""
+    zero = ops.equal(node, 0)
+    return ops.where(zero, ops.stop_gradient(node), ops.sqrt(ops.where(zero, 1, node)))
 
 
 def logsumexp(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:

@@ -75,8 +75,12 @@ def _divide_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
 
 def _atan2_partials(z: Node, y: Node, x: Node) -> tuple[Any, Any]:
     def over_square(numerator: Node) -> Node:
-        origin = logical_and(equal(x, 0), equal(y, 0))
-        return e.where(origin, 0, divide(numerator, add(e.square(y), e.square(x))))
+        # Neither square may overflow or vanish, so both operands are scaled; the result does not depend on the scale.
+        largest = maximum(e.abs(x), e.abs(y))
+        usable = logical_and(e.isfinite(largest), not_equal(largest, 0))
+        scale = e.stop_gradient(e.where(usable, largest, 1))
+        square = add(e.square(divide(y, scale)), e.square(divide(x, scale)))
+        return e.where(equal(largest, 0), 0, divide(divide(divide(numerator, scale), square), scale))
 
     return lambda: over_square(x), lambda: e.negative(over_square(y))
 

@@ -272,3 +272,25 @@ def test_gradients_of_composed_functions_at_awkward_points():
     assert pb.grad(lambda x: x**0)(pb.asarray(2.0)).item() == 0
     assert pb.grad(lambda x: x**3)(pb.asarray(2.0)).item() == 12
     assert pb.grad(lambda x: x**-2)(pb.asarray(2.0)).item() == pytest.approx(-0.25)
+    at_zero = pb.grad(lambda x: pb.sum(x**-2 + x**-3))(pb.asarray([0.0, np.inf]))
+    np.testing.assert_array_equal(np.asarray(at_zero), [-np.inf, 0])
+
+
+@pytest.mark.parametrize(
+    ("function", "formula"),
+    [
+        # Hessians: of hypot ((b^2, -a b), (-a b, a^2)) / h^3, of logaddexp s (1 - s) ((1, -1), (-1, 1)).
+        (pb.hypot, lambda a, b: np.array([[b * b, -a * b], [-a * b, a * a]]) / np.hypot(a, b) ** 3),
+        (pb.logaddexp, lambda a, b: np.array([[1, -1], [-1, 1]]) / (2 + np.exp(a - b) + np.exp(b - a))),
+    ],
+)
+def test_second_derivatives_where_operands_tie_or_vanish(function, formula):
+    hessian = pb.hessian(lambda x: function(x[0], x[1]))
+    for a, b in ((1.0, 1.0), (0.0, 2.0), (-3.0, 0.0), (2.0, -2.0), (0.5, 0.7)):
+        found = np.asarray(hessian(pb.asarray(np.array([a, b]))))
+        np.testing.assert_allclose(found, formula(a, b), rtol=1e-12, atol=1e-15)
+
+
+def test_nan_is_not_a_flat_spot_of_hypot():
+    gradient = pb.grad(lambda a, b: pb.hypot(a, b), argnums=(0, 1))
+    assert np.isnan([g.item() for g in gradient(pb.asarray(np.nan), pb.asarray(2.0))]).all()

@@ -143,6 +143,8 @@ def test_gradient_of_std_where_it_is_zero():
     x = pb.ones((2, 3), dtype="float64")
     np.testing.assert_array_equal(np.asarray(pb.grad(lambda a: pb.sum(pb.std(a, axis=1)))(x)), np.zeros((2, 3)))
     np.testing.assert_array_equal(np.asarray(pb.hessian(lambda a: pb.std(a))(x[0])), np.zeros((3, 3)))
+    of_nan = pb.grad(lambda a: pb.std(a))(pb.asarray([1.0, np.nan]))
+    assert np.isnan(np.asarray(of_nan)).all()
 
 
 def test_gradients_of_statistics():

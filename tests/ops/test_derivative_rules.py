@@ -66,6 +66,8 @@ TABLE = [
      [[0, 1, 0, 0, 0], [0, 0, 0, 0, np.log(3)]]),
     ("pow by y for x < 0 is NaN and leaves x alone", e.pow, [[-2.0], [2.0]], [[-4], [NAN]]),
     ("atan2 at 0", e.atan2, [[0.0], [0.0]], [[0], [0]]),
+    ("atan2 of numbers whose squares vanish or overflow", e.atan2, [[1e-300, 3e200], [1e-300, 4e200]],
+     [[5e299, 1.6e-201], [-5e299, -1.2e-201]]),
     ("remainder by the divisor", e.remainder, [[5.0, -5.0], [3.0, 3.0]], [[1, 1], [-1, 2]]),
     ("floor_divide", e.floor_divide, [[5.0], [3.0]], [[0], [0]]),
     ("copysign at 0", e.copysign, [[0, 1, -1, 2], [-1, -1, -2, 0.0]], [[0, -1, 1, 1], [0, 0, 0, 0]]),
