@@ -150,12 +150,13 @@ class Jitted:
         except Untraceable:
             return self._function(*args, **kwargs)
         result = variant(leaves, is_new=True)
+        if result is not MISS:
+            self._variants[key] = [variant, *self._variants.get(key, [])][:_MAX_VARIANTS]
+            if len(self._variants) > _MAX_KEYS:
+                self._variants.pop(next(iter(self._variants)), None)
         if result is MISS or result is IN_LINE:
-            # Another thread has changed a hidden input meanwhile.
+            # Another thread has changed a hidden input meanwhile, or an integer is out of range.
             return self._function(*args, **kwargs)
-        self._variants[key] = [variant, *self._variants.get(key, [])][:_MAX_VARIANTS]
-        if len(self._variants) > _MAX_KEYS:
-            self._variants.pop(next(iter(self._variants)), None)
         return result
 
     def _is_static(self, argument: int | str) -> bool:

@@ -13,6 +13,7 @@ from ..graph.node import Node, topological_order
 from ..graph.trace import Entry, GradSlot, Trace
 from ..interop import numpy_to_node
 from ..ops.leaf import DATA
+from ..ops.registry import by_name
 from ..runtime.evaluate import get_backend
 from ..runtime.reference import ReferenceProgram
 from ..tensor import Tensor
@@ -20,6 +21,8 @@ from . import pytree
 from .guards import Guarded, Guards, recording
 from .lineage import Recipe, evaluated_leaf
 from .variant import Captured, Plan, Source, Spec, Variant
+
+CAST, BROADCAST_TO, POW = by_name("cast"), by_name("broadcast_to"), by_name("pow")
 
 
 def leaf_kind(leaf: Any) -> str:
@@ -269,6 +272,7 @@ class _Builder:
             self.structure,
             modules,
             reusable,
+            self._ranges(),
         )
         program: Any = None
         if self.outputs and get_backend() == "reference":
@@ -288,6 +292,33 @@ class _Builder:
             (position, "copied array" if kind == "array" and i in kept else kind)
             for i, (position, kind) in enumerate(inputs)
         )
+
+    def _ranges(self) -> tuple[tuple[int, int, int], ...]:
+        """The values that Python integers among the arguments may have where they meet a narrower integer dtype, or are
+        the exponent of an integer."""
+        leaf_of = {
+            id(node): position
+            for node, (position, kind) in zip(self.nodes, self.arguments.inputs)
+            if kind == "number" and node.dtype is dtypes.int64
+        }
+        if not leaf_of:
+            return ()
+        ranges: dict[int, tuple[int, int]] = {}
+
+        def narrow(node: Node, low: int, high: int) -> None:
+            while node.op in (CAST, BROADCAST_TO):
+                node = node.inputs[0]
+            position = leaf_of.get(id(node))
+            if position is not None:
+                before = ranges.get(position, (low, high))
+                ranges[position] = max(before[0], low), min(before[1], high)
+
+        for node in topological_order(self.outputs):
+            if node.op is CAST and node.dtype.kind in "iu" and node.inputs[0].weak:
+                narrow(node.inputs[0], *dtypes.integer_limits(node.dtype))
+            elif node.op is POW and node.dtype.kind in "iu":
+                narrow(node.inputs[1], 0, dtypes.integer_limits(node.dtype)[1])
+        return tuple((position, low, high) for position, (low, high) in ranges.items())
 
     def _empty_slots(self) -> list[int]:
         return [

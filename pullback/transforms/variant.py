@@ -29,7 +29,7 @@ from .guards import Guarded, Guards
 from .lineage import Call, Recipe, evaluated_leaf
 
 MISS = object()  # the variant does not serve this call
-IN_LINE = object()  # a running transform follows a tensor that the function reads: call it in line
+IN_LINE = object()  # the function has to be called in line: see Variant.__call__
 
 # Variants that rebind tensors run one at a time: two threads that draw random numbers must not read the same state.
 _stateful = threading.RLock()
@@ -78,6 +78,8 @@ class Plan(NamedTuple):
     results: what the function returned, leaf by leaf.   structure: theirs; None for a single leaf, or ``tuple``.
     modules: those in what it returned: position in the tuple, first leaf, and the leaf after the last.
     reusable: inputs whose memory may become that of the output that they are rebound to.
+    ranges: (leaf, low, high): integers among the argument leaves that take part in the arithmetic of a dtype that holds
+        only these values.
     """
 
     arguments: tuple[tuple[int, str], ...] | None
@@ -92,6 +94,7 @@ class Plan(NamedTuple):
     structure: Any
     modules: tuple[tuple[int, int, int], ...]
     reusable: frozenset[int]
+    ranges: tuple[tuple[int, int, int], ...]
 
 
 class Variant:
@@ -99,7 +102,7 @@ class Variant:
 
     __slots__ = (
         "_arguments", "_captured", "_captured_ids", "_guards", "_is_pure", "_is_single", "_is_stateful", "_is_tuple",
-        "_only_values", "_plan", "_program", "_recipe", "_specs", "_tokens",
+        "_only_values", "_plan", "_program", "_ranges", "_recipe", "_specs", "_tokens",
     )
 
     def __init__(self, program: Any, plan: Plan, guards: Guards, recipe: Recipe | None) -> None:
@@ -117,6 +120,7 @@ class Variant:
         self._is_tuple = plan.structure is tuple
         self._specs = plan.specs
         self._arguments = plan.arguments
+        self._ranges = plan.ranges
         # Nothing but a program over arguments.
         self._is_pure = (
             program is not None
@@ -134,8 +138,12 @@ class Variant:
     def __call__(self, leaves: Sequence[Any], is_new: bool = False) -> Any:
         """Run on the argument leaves, whose types are this variant's. MISS or IN_LINE if it does not serve them.
 
-        is_new: it was recorded for this call, so its guards hold.
+        is_new: it was recorded for this call, so its guards hold.   IN_LINE: a running transform follows a tensor that
+        the function reads, or an integer is not in its range, which without jit is an error, or not, case by case.
         """
+        for position, low, high in self._ranges:
+            if not low <= leaves[position] <= high:
+                return IN_LINE
         if self._is_pure:
             if self._arguments is None:
                 values = [leaf._node.buffer for leaf in leaves]

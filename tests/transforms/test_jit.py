@@ -124,6 +124,31 @@ def test_python_numbers_are_run_time_weak_scalars():
     assert runs.n == 2
 
 
+def test_an_integer_that_a_narrow_dtype_cannot_hold_behaves_as_without_jit():
+    runs = Count()
+
+    @pb.jit
+    def add(x, n):
+        runs()
+        return x + n
+
+    x = pb.asarray([1, 2, 3], dtype="int8")
+    close(add(x, 4), [5, 6, 7])
+    with pytest.raises(OverflowError, match="300 out of bounds for int8"):
+        add(x, 300)
+    count = runs.n
+    close(add(x, -3), [-2, -1, 0])
+    assert runs.n == count
+    with pytest.raises(OverflowError, match="-1 out of bounds for uint64"):
+        pb.jit(lambda x, n: pb.where(x > 0, x, n))(pb.ones(2, dtype="uint64"), -1)
+    close(pb.jit(lambda x, n: x < n)(x, 300), [True, True, True])
+    close(pb.jit(lambda x, n: x < n)(pb.ones(2, dtype="uint64"), -1), [False, False])
+    power = pb.jit(lambda x, n: x**n)
+    close(power(x, 2), [1, 4, 9])
+    with pytest.raises(ValueError, match="negative integer powers"):
+        power(x, -2)
+
+
 def test_bools_strings_none_and_enums_are_static():
     class Colour(enum.Enum):
         RED = 1
