@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any, TypeVar, overload
@@ -52,6 +53,14 @@ class Jitted:
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self if instance is None else MethodType(self, instance)
+
+    def __reduce__(self) -> Any:
+        # What is compiled belongs to the process. A module-level function is pickled by name, as without jit.
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Jitted, (self._function, tuple(sorted(self._static_names))))
 
     def __repr__(self) -> str:
         return f"<jit of {getattr(self._function, '__qualname__', repr(self._function))}>"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from .. import dtypes
+from ..dtypes import DType
+from ..errors import TraceError
 from ..graph.node import Node, topological_order
 from ..graph.trace import Entry, GradSlot, Trace
 from ..interop import numpy_to_node
@@ -21,6 +24,9 @@ from . import pytree
 from .guards import Guarded, Guards, recording
 from .lineage import Recipe, evaluated_leaf
 from .variant import Captured, Plan, Source, Spec, Variant
+
+# What a function may return besides tensors: the same at every call.
+_VALUES = (bool, int, float, complex, str, bytes, type(None), Enum, np.generic, np.dtype, DType, type, range, slice)
 
 CAST, BROADCAST_TO, POW = by_name("cast"), by_name("broadcast_to"), by_name("pow")
 
@@ -42,6 +48,11 @@ class _Arguments:
         self.trace = trace
         self.leaves: list[Any] = []
         self.inputs: list[tuple[int, str]] = []  # (leaf, kind) of the first placeholders
+        self.static: list[Any] = []  # whole arguments that are part of what is compiled
+
+    def given(self) -> list[Any]:
+        """All that is an argument or a leaf of one."""
+        return [*self.leaves, *self.static]
 
     def enter(self, tree: Any) -> Any:
         """``tree`` as the function sees it: the object itself unless it holds arrays or numbers."""
@@ -87,6 +98,8 @@ def record(
         with recording(), trace:
             _own_modules(trace, [*args, *kwargs.values()])
             arguments = _Arguments(trace)
+            arguments.static += [arg for i, arg in enumerate(args) if is_static(i)]
+            arguments.static += [arg for name, arg in kwargs.items() if is_static(name)]
             given = [arg if is_static(i) else arguments.enter(arg) for i, arg in enumerate(args)]
             entered = {name: arguments.enter(kwargs[name]) for name in sorted(kwargs) if not is_static(name)}
             named = {name: entered.get(name, arg) for name, arg in kwargs.items()}
@@ -204,7 +217,15 @@ class _Builder:
         results: list[Source] = []
         known: dict[int, int] = {}
         for position, leaf in enumerate(leaves):
-            if not isinstance(leaf, Tensor):
+            if isinstance(leaf, np.ndarray):
+                results.append(("array", leaf.copy()))
+            elif not isinstance(leaf, Tensor):
+                if not isinstance(leaf, _VALUES) and not any(leaf is given for given in self.arguments.given()):
+                    raise TraceError(
+                        f"jit: the function returned a {type(leaf).__name__}, which would hold what this one call made "
+                        "of it at every later call; return tensors, numbers, strings, None, or lists, tuples, dicts, "
+                        "dataclasses and modules of these"
+                    )
                 results.append(("static", leaf))
             elif id(leaf) in self.trace.entries:
                 results.append(("tensor", self.input_of[id(leaf)]))

@@ -62,7 +62,8 @@ class Captured(NamedTuple):
 
 
 # Where a value comes from: ("value", output of the program), ("input", input): a new name for its value,
-# ("tensor", input): that very tensor, ("node", a fixed value), ("again", an earlier result), ("static", any object).
+# ("tensor", input): that very tensor, ("node", a fixed value), ("again", an earlier result), ("static", any object),
+# ("array", a NumPy array): a copy.
 Source = tuple[str, Any]
 
 
@@ -259,6 +260,8 @@ class Variant:
         kind, where = source
         if kind == "static":
             return where
+        if kind == "array":
+            return where.copy()
         if kind == "tensor":
             return handles[where]
         tensor = Tensor(self._node(source, outputs, nodes, call))

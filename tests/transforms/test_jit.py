@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import gc
+import pickle
 import threading
 import weakref
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +17,11 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.errors import GradientError, TraceError
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
 
 
 class Count:
@@ -150,10 +158,6 @@ def test_an_integer_that_a_narrow_dtype_cannot_hold_behaves_as_without_jit():
 
 
 def test_bools_strings_none_and_enums_are_static():
-    class Colour(enum.Enum):
-        RED = 1
-        BLUE = 2
-
     @pb.jit
     def f(x, flag, name, extra, colour):
         if flag:
@@ -162,13 +166,13 @@ def test_bools_strings_none_and_enums_are_static():
             x = x * 2
         if extra is not None:
             x = x + extra
-        return x if colour is Colour.RED else -x
+        return x if colour is Color.RED else -x
 
     x = pb.ones(2)
-    close(f(x, True, "twice", None, Colour.RED), [4, 4])
-    close(f(x, False, "twice", None, Colour.RED), [2, 2])
-    close(f(x, False, "once", None, Colour.BLUE), [-1, -1])
-    close(f(x, False, "once", x, Colour.BLUE), [-2, -2])
+    close(f(x, True, "twice", None, Color.RED), [4, 4])
+    close(f(x, False, "twice", None, Color.RED), [2, 2])
+    close(f(x, False, "once", None, Color.BLUE), [-1, -1])
+    close(f(x, False, "once", x, Color.BLUE), [-2, -2])
 
 
 def test_true_1_and_1_0_do_not_share_a_variant():
@@ -206,6 +210,48 @@ def test_an_int_used_as_a_size_says_what_to_do():
 
     with pytest.raises(TraceError, match="static"):
         f(3)
+
+
+def test_what_a_function_may_return_besides_tensors():
+    fixed = np.arange(3)
+    marker = object()
+
+    @partial(pb.jit, static_argnames="tag")
+    def f(x, tag):
+        return x, fixed, Color.RED, pb.float32, "s", None, 2.5, range(2), tag
+
+    for _ in range(2):
+        result = f(pb.ones(2), marker)
+        assert result[2:] == (Color.RED, pb.float32, "s", None, 2.5, range(2), marker)
+        np.testing.assert_array_equal(result[1], [0, 1, 2])
+        result[1][:] = 7  # nobody else sees it
+
+    def generator(x):
+        yield x
+
+    for function in (lambda x: {x}, lambda x: lambda y: x + y, generator):
+        with pytest.raises(TraceError, match="returned a (set|function|generator)"):
+            pb.jit(function)(pb.ones(2))
+
+
+def doubled(x):
+    return x * 2
+
+
+@pb.jit
+def tripled(x):
+    return x * 3
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda f: pickle.loads(pickle.dumps(f))])
+def test_copies_and_pickles(copied):
+    x = pb.ones(2)
+    for function, factor in ((pb.jit(doubled), 2), (tripled, 3)):
+        function(x)
+        close(copied(function)(x), [factor, factor])
+    static = pb.jit(lambda x, n: x.reshape(n), static_argnames="n")
+    static(x, (2, 1))
+    assert copy.deepcopy(static)(x, (1, 2)).shape == (1, 2)
 
 
 def test_containers_in_and_out():
