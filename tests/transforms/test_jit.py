@@ -230,7 +230,7 @@ def test_what_a_function_may_return_besides_tensors():
         yield x
 
     for function in (lambda x: {x}, lambda x: lambda y: x + y, generator):
-        with pytest.raises(TraceError, match="returned a (set|function|generator)"):
+        with pytest.raises(TraceError, match=r"returned a (set|function|generator)"):
             pb.jit(function)(pb.ones(2))
 
 
