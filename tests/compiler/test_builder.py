@@ -306,3 +306,7 @@ def test_target_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULLBACK_TARGET", "sparc")
     with pytest.raises(CompileError, match="sparc"):
         host()
+    monkeypatch.setattr(targets, "_detect", lambda: by_target_name("avx2"))
+    monkeypatch.setenv("PULLBACK_TARGET", "avx512")
+    with pytest.raises(CompileError, match="does not run avx512 code; .* avx2, generic128"):
+        host()

@@ -103,8 +103,16 @@ def host() -> Target:
     """The target that kernels of this process are made for: the processor's own, or the one that the environment
     variable ``PULLBACK_TARGET`` names.
 
-    Raises CompileError if the variable holds an unknown name.
+    Raises CompileError if the variable holds an unknown name, or one whose code this processor does not run.
     """
     name = os.environ.get(ENVIRONMENT_VARIABLE, "")
     detected = _detect()
-    return detected if name in ("", detected.name) else by_target_name(name)
+    if name in ("", detected.name):
+        return detected
+    target = by_target_name(name)
+    if target.vector_bits > detected.vector_bits:
+        raise CompileError(
+            f"{ENVIRONMENT_VARIABLE}={name}: this processor does not run {name} code; unset the variable, or choose one "
+            f"of {', '.join(NAMES[NAMES.index(detected.name):])}"
+        )
+    return target
