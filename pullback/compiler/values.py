@@ -79,7 +79,8 @@ class ValueBuilder:
         """The value, shared with an equal earlier one."""
         # Numbers that compare equal need not be the same: 0.0 and -0.0, 1 and True.
         marks = tuple([repr(a) for a in attrs]) if kind == "literal" else attrs
-        key = (name, tuple([v.id for v in inputs]), marks, shape, dtype)
+        # Partial reductions are all named so, whatever they fold with.
+        key = (name, None if op is None else op.name, tuple([v.id for v in inputs]), marks, shape, dtype)
         found = self._shared.get(key)
         if found is None:
             found = Value(len(self.values), kind, name, op, inputs, attrs, shape, dtype, node)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pullback import dtypes
+from pullback.compiler import simplify
 from pullback.graph.node import Node
 from pullback.ops import contraction, elementwise, indexing, leaf, movement, reduction
 from pullback.runtime.evaluate import evaluate
@@ -132,3 +133,24 @@ def test_random_graph_float64(seed: int) -> None:
 def test_random_graph_float32(seed: int) -> None:
     # No tanh of large cancellations: differences stay at float32's own rounding.
     check(seed, dtypes.float32, steps=12)
+
+
+@pytest.mark.parametrize("seed", range(2000, 2040))
+def test_random_graph_with_reductions_in_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions are cut as only long ones are otherwise."""
+    monkeypatch.setattr(simplify, "CHUNKED_SIZE", 16)
+    monkeypatch.setattr(simplify, "CHUNK_SIZE", 8)
+    check(seed, dtypes.float64)
+
+
+def test_every_reduction_of_one_long_tensor() -> None:
+    """Their partial results look alike: same operand, same chunks, same dtype."""
+    x = np.random.default_rng(0).uniform(0.9, 1.1, 1 << 18)
+    node = leaf.data(x, copy=True)
+    names = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")
+    outputs = [getattr(reduction, name)(node, (0,)) for name in names]
+    expected = reference_values(outputs)
+    evaluate(outputs)
+    for output, value in zip(outputs, expected, strict=True):
+        assert output.buffer is not None
+        np.testing.assert_allclose(output.buffer.numpy((), output.dtype.numpy), value, rtol=1e-11)
