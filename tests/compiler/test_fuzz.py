@@ -138,8 +138,8 @@ def test_random_graph_float32(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2000, 2040))
 def test_random_graph_with_reductions_in_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reductions are cut as only long ones are otherwise."""
-    monkeypatch.setattr(simplify, "CHUNKED_SIZE", 16)
-    monkeypatch.setattr(simplify, "CHUNK_SIZE", 8)
+    for name, value in {"CHUNKED_SIZE": 64, "CHUNK_SIZE": 16, "COLUMNS_PER_TASK": 1, "ENOUGH_TASKS": 4}.items():
+        monkeypatch.setattr(simplify, name, value)
     check(seed, dtypes.float64)
 
 
