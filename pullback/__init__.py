@@ -206,11 +206,13 @@ from .dtypes import (
 )
 from .dtypes import bool_ as bool
 from .errors import (
+    ArgumentError,
     CompileError,
     DeviceError,
     DTypeError,
     GradientError,
     PullbackError,
+    RangeError,
     ShapeError,
     TraceError,
 )
@@ -278,6 +280,7 @@ _ON_FIRST_USE = {
 
 
 __all__ = [
+    "ArgumentError",
     "CompileError",
     "DType",
     "DTypeError",
@@ -285,6 +288,7 @@ __all__ = [
     "GradientError",
     "Graph",
     "PullbackError",
+    "RangeError",
     "ShapeError",
     "Tensor",
     "TraceError",

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import DTypeError
+from .errors import ArgumentError, DTypeError
 
 
 class DType:
@@ -251,7 +251,7 @@ def can_cast(source: DType, target: DType, casting: str = "safe") -> bool:
         order = "buifc"
         return order.index(source.kind) < order.index(target.kind)
     if casting != "safe":
-        raise ValueError(f"can_cast: casting must be 'safe' or 'same_kind', got {casting!r}")
+        raise ArgumentError(f"can_cast: casting must be 'safe' or 'same_kind', got {casting!r}")
     return _PROMOTION[source, target] is target
 
 
@@ -273,7 +273,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, str) and kind in _DTYPE_KINDS:
         return as_dtype(dtype).kind in _DTYPE_KINDS[kind]
     if isinstance(kind, str) and kind not in _BY_NAME:
-        raise ValueError(f"isdtype: unknown kind {kind!r}; expected one of {', '.join(_DTYPE_KINDS)}")
+        raise ArgumentError(f"isdtype: unknown kind {kind!r}; expected one of {', '.join(_DTYPE_KINDS)}")
     return as_dtype(dtype) is as_dtype(kind)
 
 

@@ -19,6 +19,14 @@ class DTypeError(PullbackError, TypeError):
     """A dtype that an operation does not accept, or a mix without a common dtype."""
 
 
+class ArgumentError(PullbackError, ValueError):
+    """An argument, neither an array nor an axis, of a value that is not allowed."""
+
+
+class RangeError(PullbackError, OverflowError):
+    """A Python integer that does not fit in the dtype that it would have to take."""
+
+
 class GradientError(PullbackError, ValueError):
     """A derivative that was asked for and does not exist."""
 

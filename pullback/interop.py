@@ -13,7 +13,7 @@ import numpy as np
 
 from . import dtypes
 from .dtypes import DType
-from .errors import CompileError, DTypeError, TraceError
+from .errors import ArgumentError, CompileError, DTypeError, TraceError
 from .graph.node import Node
 from .graph.state import describe_site, state
 from .graph.tracking import is_tracked
@@ -46,7 +46,7 @@ def numpy_to_node(array: NumpyArray, dtype: DType | None, copy: bool | None, op:
     target = source if dtype is None else dtype
     if array.dtype != target.numpy or not array.dtype.isnative:
         if copy is False:
-            raise ValueError(f"{op}: dtype {array.dtype} cannot become {target.name} without a copy")
+            raise ArgumentError(f"{op}: dtype {array.dtype} cannot become {target.name} without a copy")
         if source.kind == "f" and target.kind in "iu":
             converted = float_to_integer(np.array(array, source.numpy, ndmin=1), target).reshape(array.shape)
             return leaf.data(converted, False)
@@ -54,7 +54,7 @@ def numpy_to_node(array: NumpyArray, dtype: DType | None, copy: bool | None, op:
             return leaf.data(array.astype(target.numpy, order="C", subok=False), False)
     if not array.flags.c_contiguous or not array.flags.aligned or type(array) is not np.ndarray:
         if copy is False and not (array.flags.c_contiguous and array.flags.aligned):
-            raise ValueError(f"{op}: an array that is not C-contiguous and aligned needs a copy")
+            raise ArgumentError(f"{op}: an array that is not C-contiguous and aligned needs a copy")
         array = np.array(array, order="C", subok=False, copy=True)
         return leaf.data(array, False)
     return leaf.data(array, copy is True)

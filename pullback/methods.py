@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import api
+from .errors import ArgumentError
 from .graph.handle import Handle
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def _no_out(out: Any, op: str) -> None:
     if out is not None:
-        raise ValueError(f"{op}: out= is not available; assign the result instead")
+        raise ArgumentError(f"{op}: out= is not available; assign the result instead")
 
 
 class Methods(Handle):

@@ -54,6 +54,8 @@ def as_shape(shape: Any, op: str = "shape") -> Shape:
     for extent in extents:
         if extent < 0:
             raise ShapeError(f"{op}: negative extent {extent} in shape {extents}")
+        if extent >= 1 << 63:
+            raise ShapeError(f"{op}: extent {extent} in shape {extents} does not fit in 64 bits")
     return extents
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import api, dtypes, interop, printing
 from .dtypes import DType
-from .errors import DTypeError, GradientError, ShapeError
+from .errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .graph.handle import Handle, _add_handle
 from .graph.node import Node
 from .graph.state import state
@@ -80,14 +80,14 @@ def _slow_operator(module: str, api_name: str, reflected: bool = False) -> Calla
     return operator
 
 
-def _in_place(name: str) -> Callable[[Any, Any], Any]:
+def _in_place(name: str, symbol: str) -> Callable[[Any, Any], Any]:
     """The method of ``x op= v``: the tensor names the result, in its own dtype and shape."""
 
     def operator(self: Tensor, other: Any) -> Any:
         result = getattr(self, name)(other)
         if result is NotImplemented:
             return result
-        self._rebind_in_place(result.node, name.replace("__", "__i", 1))
+        self._rebind_in_place(result.node, f"x {symbol} v")
         return self
 
     return operator
@@ -186,7 +186,7 @@ class Tensor(Methods):
         array = interop.materialize(self.node, "np.asarray()")
         if dtype is not None and array.dtype != dtype:
             if copy is False:
-                raise ValueError(f"np.asarray: {array.dtype} cannot become {np.dtype(dtype)} without a copy")
+                raise ArgumentError(f"np.asarray: {array.dtype} cannot become {np.dtype(dtype)} without a copy")
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -463,19 +463,19 @@ class Tensor(Methods):
     __matmul__ = _slow_operator("contraction", "matmul")
     __rmatmul__ = _slow_operator("contraction", "matmul", reflected=True)
 
-    __iadd__ = _in_place("__add__")
-    __isub__ = _in_place("__sub__")
-    __imul__ = _in_place("__mul__")
-    __itruediv__ = _in_place("__truediv__")
-    __ifloordiv__ = _in_place("__floordiv__")
-    __imod__ = _in_place("__mod__")
-    __ipow__ = _in_place("__pow__")
-    __iand__ = _in_place("__and__")
-    __ior__ = _in_place("__or__")
-    __ixor__ = _in_place("__xor__")
-    __ilshift__ = _in_place("__lshift__")
-    __irshift__ = _in_place("__rshift__")
-    __imatmul__ = _in_place("__matmul__")
+    __iadd__ = _in_place("__add__", "+=")
+    __isub__ = _in_place("__sub__", "-=")
+    __imul__ = _in_place("__mul__", "*=")
+    __itruediv__ = _in_place("__truediv__", "/=")
+    __ifloordiv__ = _in_place("__floordiv__", "//=")
+    __imod__ = _in_place("__mod__", "%=")
+    __ipow__ = _in_place("__pow__", "**=")
+    __iand__ = _in_place("__and__", "&=")
+    __ior__ = _in_place("__or__", "|=")
+    __ixor__ = _in_place("__xor__", "^=")
+    __ilshift__ = _in_place("__lshift__", "<<=")
+    __irshift__ = _in_place("__rshift__", ">>=")
+    __imatmul__ = _in_place("__matmul__", "@=")
 
     def __neg__(self) -> Tensor:
         node = self.node

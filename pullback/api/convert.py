@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, RangeError, ShapeError
 from ..graph.node import Node, bind
 from ..interop import numpy_to_node
 from ..ops import leaf
@@ -31,8 +31,8 @@ def wrap(node: Node) -> Tensor:
     return Tensor(node)
 
 
-def scalar_node(value: Any, dtype: DType, weak: bool = False, static: bool = False) -> Node:
-    """The 0-d constant ``value`` of ``dtype``; OverflowError for an integer that ``dtype`` cannot hold."""
+def scalar_node(value: Any, dtype: DType, weak: bool = False, static: bool = False, op: str = "") -> Node:
+    """The 0-d constant ``value`` of ``dtype``; RangeError for an integer that ``dtype`` cannot hold."""
     kind = dtype.kind
     if kind == "f":
         value = float(value)
@@ -42,7 +42,10 @@ def scalar_node(value: Any, dtype: DType, weak: bool = False, static: bool = Fal
         value = int(value)
         low, high = dtypes.integer_limits(dtype)
         if not low <= value <= high:
-            raise OverflowError(f"Python integer {value} out of bounds for {dtype.name} ({low} to {high})")
+            wider = ", and no dtype is wider" if dtype.itemsize == 8 else "; cast the tensor to a wider dtype"
+            raise RangeError(
+                f"{op}{op and ': '}Python integer {value} out of bounds for {dtype.name} ({low} to {high}){wider}"
+            )
     return leaf.constant(value, dtype, weak=weak, static=static)
 
 
@@ -53,8 +56,8 @@ def as_node(x: ArrayLike, like_dtype: DType | None = None, op: str = "asarray") 
     kind = type(x)
     if kind is float or kind is int or kind is bool:
         if like_dtype is None:
-            return scalar_node(x, dtypes.of_scalar(x), weak=True)
-        return scalar_node(x, dtypes.promote_weak(like_dtype, dtypes.of_scalar(x)))
+            return scalar_node(x, dtypes.of_scalar(x), weak=True, op=op)
+        return scalar_node(x, dtypes.promote_weak(like_dtype, dtypes.of_scalar(x)), op=op)
     if isinstance(x, np.ndarray | np.generic):
         return numpy_to_node(np.asarray(x), None, True, op)
     return from_object(x, None, op)
@@ -63,7 +66,7 @@ def as_node(x: ArrayLike, like_dtype: DType | None = None, op: str = "asarray") 
 def promote(*operands: ArrayLike, op: str = "operation") -> list[Node]:
     """Nodes of one common dtype, by the array API's promotion with weak Python scalars.
 
-    Raises DTypeError if the operands have no common dtype, OverflowError for a Python int out of the dtype's range.
+    Raises DTypeError if the operands have no common dtype, RangeError for a Python int out of the dtype's range.
     """
     nodes: list[Any] = []
     strong: DType | None = None
@@ -90,7 +93,8 @@ def promote(*operands: ArrayLike, op: str = "operation") -> list[Node]:
         target = strong if weak is None else dtypes.promote_weak(strong, weak)
     all_weak = strong is None
     return [
-        cast_node(x, target, all_weak) if type(x) is Node else scalar_node(x, target, weak=all_weak) for x in nodes
+        cast_node(x, target, all_weak) if type(x) is Node else scalar_node(x, target, weak=all_weak, op=op)
+        for x in nodes
     ]
 
 
@@ -245,7 +249,7 @@ def from_object(obj: Any, dtype: DType | None, op: str = "asarray") -> Node:
     """
     if isinstance(obj, _PYTHON_NUMBERS) and not isinstance(obj, np.generic):
         found = dtypes.of_scalar(obj) if dtype is None else dtype
-        return scalar_node(obj, found)
+        return scalar_node(obj, found, op=op)
     if isinstance(obj, range):
         obj = list(obj)
     if isinstance(obj, str | bytes) or obj is None or isinstance(obj, complex | dict | set):
@@ -261,7 +265,7 @@ def from_object(obj: Any, dtype: DType | None, op: str = "asarray") -> Node:
         with np.errstate(over="ignore", invalid="ignore"):
             array = np.array(obj, dtype=target.numpy)
     except OverflowError as error:
-        raise OverflowError(f"{op}: a Python integer is out of bounds for {target.name}") from error
+        raise RangeError(f"{op}: a Python integer is out of bounds for {target.name}") from error
     except (ValueError, TypeError) as error:
         if "inhomogeneous" in str(error) or "setting an array element" in str(error):
             raise ShapeError(f"{op}: ragged nested lists do not form an array ({error})") from error
@@ -274,7 +278,7 @@ def _stack(obj: Any, dtype: DType, op: str) -> Node:
     if isinstance(obj, Tensor):
         return cast_node(obj.node, dtype)
     if isinstance(obj, _PYTHON_NUMBERS) and not isinstance(obj, np.generic):
-        return scalar_node(obj, dtype)
+        return scalar_node(obj, dtype, op=op)
     if isinstance(obj, np.ndarray | np.generic):
         return numpy_to_node(np.asarray(obj), dtype, True, op)
     if not isinstance(obj, Sequence):

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DeviceError, DTypeError, ShapeError
+from ..errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ..graph.node import Node
 from ..interop import from_dlpack_node, numpy_to_node
 from ..ops import elementwise as ops
@@ -47,12 +47,12 @@ def asarray(obj: Any, /, dtype: Any = None, *, copy: bool | None = None, device:
         if target is None or node.dtype is target:
             return Tensor(node) if copy else obj
         if copy is False:
-            raise ValueError(f"asarray: {node.dtype.name} cannot become {target.name} without a copy")
+            raise ArgumentError(f"asarray: {node.dtype.name} cannot become {target.name} without a copy")
         return Tensor(ops.cast(node, target))
     if isinstance(obj, np.ndarray | np.generic):
         return Tensor(numpy_to_node(obj if isinstance(obj, np.ndarray) else np.asarray(obj), target, copy))
     if copy is False:
-        raise ValueError(f"asarray: a tensor of {type(obj).__name__} needs a copy, which copy=False forbids")
+        raise ArgumentError(f"asarray: a tensor of {type(obj).__name__} needs a copy, which copy=False forbids")
     return Tensor(from_object(obj, target))
 
 
@@ -178,7 +178,7 @@ def arange(
     work = dtypes.float32 if found.kind == "f" and found.itemsize == 2 else found
     if found.kind in "iu" and count:
         for v in (int(first), int(first) + (count - 1) * int(stride)):
-            scalar_node(v, found)  # raises OverflowError
+            scalar_node(v, found)  # raises RangeError
         work = dtypes.int64 if found.itemsize < 8 or found.kind == "i" else found
         stride = int(stride) if work.kind == "i" else int(stride) % (1 << 64)
     node = leaf.iota((count,), 0, work)
@@ -261,7 +261,7 @@ def identity(n: int, dtype: Any = None) -> Tensor:
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Tensor]:
     """Coordinate grids of vectors; ``indexing`` "ij" puts the first vector on axis 0, "xy" on axis 1."""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
+        raise ArgumentError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
     nodes = [as_node(x, None, "meshgrid") for x in arrays]
     for n in nodes:
         if len(n.shape) > 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DTypeError
+from ..errors import ArgumentError, DTypeError
 from ..graph.node import Node, bind
 from ..ops import elementwise as ops
 from ..ops import leaf
@@ -88,17 +88,20 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``x1 ** x2``.
 
     Python exponents that are whole and at most 8 in size become multiplications, 0.5 a square root. An integer tensor
-    to a negative Python exponent raises ValueError, as in NumPy; write ``x.astype(pb.float32) ** -1``.
+    to a negative Python exponent raises ArgumentError; write ``x.astype(pb.float32) ** -1``.
     """
     kind = type(x2)
     if (kind is int or kind is float) and not isinstance(x1, int | float):
         base = node_of(x1, "pow")
         if kind is int and base.dtype.kind in "biu":
             if x2 < 0:
-                raise ValueError("Integers to negative integer powers are not allowed.")
+                raise ArgumentError(
+                    f"pow: Integers to negative integer powers are not allowed ({base.dtype.name}{list(base.shape)} to "
+                    f"{x2}); cast first: x.astype(pb.float32) ** {x2}"
+                )
             if base.dtype.kind == "b":
                 base = cast_node(base, dtypes.int64)
-            scalar_node(x2, base.dtype)
+            scalar_node(x2, base.dtype, op="pow")
         else:
             base = floating(base)
         if x2 == 0.5:

@@ -164,7 +164,7 @@ def update(node: Node, index: Any, value: ArrayLike, mode: Any) -> Node:
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
         if dtypes.promote_weak(node.dtype, dtypes.of_scalar(value)) is not node.dtype:
             raise DTypeError(f"x[index] = value: {value!r} cannot be stored in a tensor of dtype {node.dtype.name}")
-        given = scalar_node(value, node.dtype)
+        given = scalar_node(value, node.dtype, op="x[index] = value")
     else:
         given = as_node(value, None, "x[index] = value")
         if not (given.weak or dtypes.can_cast(given.dtype, node.dtype, "same_kind")):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..errors import DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..graph.node import Node
 from ..interop import has_plain_value, part_of
 from ..ops import elementwise as ops
@@ -321,7 +321,7 @@ def pad(x: ArrayLike, pad_width: Any, /, mode: str = "constant", constant_values
     """
     node = _node(x, "pad")
     if mode != "constant":
-        raise ValueError(f"pad: mode {mode!r} is not available; supported: 'constant'")
+        raise ArgumentError(f"pad: mode {mode!r} is not available; supported: 'constant'")
     rank = len(node.shape)
     try:
         widths = np.broadcast_to(np.asarray(pad_width), (rank, 2))

@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, RangeError, ShapeError
 from ..graph.node import Node
 from ..graph.state import state
 from ..interop import is_traced, materialize
@@ -92,7 +92,7 @@ def _seed_value(seed: Any, op: str) -> int:
         raise DTypeError(f"{op}: a seed is an int, got {seed!r}")
     value = int(seed)
     if not -(1 << 63) <= value <= _MASK64:
-        raise OverflowError(f"{op}: seed {value} does not fit in 64 bits")
+        raise RangeError(f"{op}: seed {value} does not fit in 64 bits")
     return value & _MASK64
 
 
@@ -313,7 +313,7 @@ def randint(
     """Integers in [low, high), or in [0, low) if ``high`` is None; of any integer dtype.
 
     No value is more likely than another by more than (high - low) / 2**64 of its probability.
-    Raises ShapeError for an empty range, OverflowError for one that ``dtype`` does not hold.
+    Raises ShapeError for an empty range, RangeError for one that ``dtype`` does not hold.
     """
     op = "random.randint"
     found = dtypes.as_dtype(dtype)
@@ -328,7 +328,7 @@ def randint(
         if last < first:
             raise ShapeError(f"{op}: no integer in [{low}, {high})")
         for bound in (first, last):
-            scalar_node(bound, found)  # raises OverflowError
+            scalar_node(bound, found)  # raises RangeError
         offset = _below(words, last - first + 1)
         start = scalar_node(first & _MASK64, dtypes.uint64)
         return Tensor(move.reshape(ops.cast(ops.add(offset, start), found), extents))

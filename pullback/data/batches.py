@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..interop import numpy_to_node
 from ..tensor import Tensor
 from ..transforms import pytree
@@ -22,7 +22,7 @@ class Batches:
         if not arrays:
             raise ShapeError("batches: give at least one array")
         if not isinstance(batch_size, int | np.integer) or isinstance(batch_size, bool) or batch_size < 1:
-            raise ValueError(f"batches: batch_size must be a positive int, got {batch_size!r}")
+            raise ArgumentError(f"batches: batch_size must be a positive int, got {batch_size!r}")
         leaves, self._structure = pytree.flatten(arrays[0] if len(arrays) == 1 else arrays)
         self._leaves = [_array(leaf) for leaf in leaves]
         if not self._leaves:
@@ -89,7 +89,7 @@ def _seed(seed: int | None) -> int:
 
         return int(random.randint(0, 1 << 62).item())
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"batches: seed must be an int of 0 or more, or None, got {seed!r}")
+        raise ArgumentError(f"batches: seed must be an int of 0 or more, or None, got {seed!r}")
     return int(seed)
 
 

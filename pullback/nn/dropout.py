@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import ArgumentError, DTypeError
 from ..tensor import Tensor
 from . import functional
 from .module import Module
@@ -16,8 +17,10 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5) -> None:
+        if not isinstance(p, int | float):
+            raise DTypeError(f"Dropout: p is a number in [0, 1], got {p!r}")
         if not 0.0 <= p <= 1.0:
-            raise ValueError(f"Dropout: p must be in [0, 1], got {p}")
+            raise ArgumentError(f"Dropout: p must be in [0, 1], got {p}")
         self.p = p
 
     def forward(self, x: Any) -> Tensor:

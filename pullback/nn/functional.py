@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 from .. import dtypes
 from ..api import contraction, convert, manipulation, reduction
 from ..api import elementwise as ew
-from ..errors import DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops import elementwise as ops
 from ..ops import leaf
 from ..tensor import Tensor
@@ -64,7 +64,7 @@ def relu(x: Any) -> Tensor:
 def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``; derivative 0 on the limits."""
     if not min_val < max_val:
-        raise ValueError(f"hardtanh: min_val {min_val} must be less than max_val {max_val}")
+        raise ArgumentError(f"hardtanh: min_val {min_val} must be less than max_val {max_val}")
     x = _float(x, "hardtanh")
     return ew.where(x <= min_val, min_val, ew.where(x >= max_val, max_val, x))
 
@@ -109,7 +109,7 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     if approximate == "none":
         return x * 0.5 * (1.0 + ew.erf(x * math.sqrt(0.5)))
     if approximate != "tanh":
-        raise ValueError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
+        raise ArgumentError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
     return x * 0.5 * (1.0 + ew.tanh((x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)))
 
 
@@ -269,7 +269,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> T
     key: a random key; without one the global generator is used.
     """
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout: p must be in [0, 1], got {p}")
+        raise ArgumentError(f"dropout: p must be in [0, 1], got {p}")
     x = _float(x, "dropout")
     if not training or p == 0.0:
         return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor
 
 _GAINS = {
@@ -20,7 +20,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         return math.sqrt(2.0 / (1.0 + slope * slope))
     if nonlinearity not in _GAINS:
         known = ", ".join(sorted([*_GAINS, "leaky_relu"]))
-        raise ValueError(f"calculate_gain: unknown nonlinearity {nonlinearity!r}; known: {known}")
+        raise ArgumentError(f"calculate_gain: unknown nonlinearity {nonlinearity!r}; known: {known}")
     return _GAINS[nonlinearity]
 
 
@@ -90,5 +90,5 @@ def kaiming_normal_(
 
 def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"init: mode must be 'fan_in' or 'fan_out', got {mode!r}")
+        raise ArgumentError(f"init: mode must be 'fan_in' or 'fan_out', got {mode!r}")
     return fans(tensor)[mode == "fan_out"]

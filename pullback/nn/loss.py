@@ -7,7 +7,7 @@ from typing import Any
 from .. import dtypes
 from ..api import convert, manipulation, reduction
 from ..api import elementwise as ew
-from ..errors import DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor
 from .functional import _HALF, _float, _shifted, checked_labels, is_label
 from .module import Module
@@ -25,8 +25,8 @@ def _reduce(losses: Tensor, how: str, op: str) -> Tensor:
     raise _unknown_reduction(how, op)
 
 
-def _unknown_reduction(how: str, op: str) -> ValueError:
-    return ValueError(f"{op}: reduction must be one of {', '.join(map(repr, _REDUCTIONS))}, got {how!r}")
+def _unknown_reduction(how: str, op: str) -> ArgumentError:
+    return ArgumentError(f"{op}: reduction must be one of {', '.join(map(repr, _REDUCTIONS))}, got {how!r}")
 
 
 def cross_entropy(
@@ -57,7 +57,7 @@ def cross_entropy(
     if reduction not in _REDUCTIONS:
         raise _unknown_reduction(reduction, "cross_entropy")
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}")
+        raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}")
     x = _float(logits, "cross_entropy")
     if x.dtype in _HALF:
         loss = cross_entropy(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..api import elementwise as ew
+from ..errors import ArgumentError
 from ..tensor import Tensor
 from .optimizer import Hyper, Optimizer, State, zeros_like
 
@@ -42,7 +43,7 @@ class Adam(Optimizer):
     def _check(self, name: str, value: float) -> None:
         super()._check(name, value)
         if name.startswith("betas") and not value < 1.0:
-            raise ValueError(f"{type(self).__name__}: betas must be in [0, 1), got {value}")
+            raise ArgumentError(f"{type(self).__name__}: betas must be in [0, 1), got {value}")
 
     def _new_state(self, param: Tensor, hyper: Hyper) -> State:
         state = {"exp_avg": zeros_like(param), "exp_avg_sq": zeros_like(param)}

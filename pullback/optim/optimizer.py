@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import GradientError, ShapeError
+from ..errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ..graph.state import state
 from ..graph.tracking import no_grad
 from ..ops import elementwise as ops
@@ -92,6 +92,8 @@ class ParamGroup(MutableMapping[str, Any]):
         if is_number:
             self._check(name, float(value))
             value = float(value)
+        elif not isinstance(value, Tensor):
+            raise DTypeError(f"{name}: a number or a 0-d tensor expected, got {value!r}")
         self.numbers[name].assign(value)
         is_zero = is_number and value == 0.0
         if self.choices[name] is not is_zero:
@@ -185,9 +187,11 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []
+        if isinstance(params, guards.Guarded):
+            raise GradientError(f"{type(self).__name__}: got a {type(params).__name__}; give its .parameters()")
         given = [params] if isinstance(params, Tensor) else list(params)
         if not given:
-            raise ValueError(f"{type(self).__name__}: no parameters given")
+            raise ArgumentError(f"{type(self).__name__}: no parameters given")
         groups: list[Any] = given if isinstance(given[0], Mapping) else [{"params": given}]
         self._params: list[Tensor] = []
         self._group_of: list[int] = []
@@ -202,7 +206,9 @@ class Optimizer:
         options = {**self.defaults, **{option: value for option, value in group.items() if option != "params"}}
         unknown = [option for option in options if option not in self.defaults]
         if unknown:
-            raise ValueError(f"{name}: unknown option {unknown[0]!r}; there are {', '.join(self.defaults)}")
+            raise ArgumentError(f"{name}: unknown option {unknown[0]!r}; there are {', '.join(self.defaults)}")
+        if "params" not in group:
+            raise ArgumentError(f"{name}: a group is {{'params': [...], ...}}, got one of {', '.join(group)} only")
         params = group["params"]
         members = [params] if isinstance(params, Tensor) else list(params)
         for position, tensor in enumerate(members):
@@ -217,7 +223,7 @@ class Optimizer:
                     "requires_grad_() on it"
                 )
             if any(tensor is known for known in self._params):
-                raise ValueError(f"{name}: parameter {position} (shape {tensor.shape}) is given twice")
+                raise ArgumentError(f"{name}: parameter {position} (shape {tensor.shape}) is given twice")
             self._params.append(tensor)
             self._group_of.append(len(self.param_groups))
             self._states.append(None)
@@ -227,9 +233,9 @@ class Optimizer:
     # -- what subclasses say -------------------------------------------------------------------------------------------
 
     def _check(self, name: str, value: float) -> None:
-        """Raise ValueError for a hyperparameter out of its range."""
+        """Raise ArgumentError for a hyperparameter out of its range."""
         if not value >= 0.0:
-            raise ValueError(f"{type(self).__name__}: {name} must not be negative, got {value}")
+            raise ArgumentError(f"{type(self).__name__}: {name} must not be negative, got {value}")
 
     def _new_state(self, param: Tensor, hyper: Hyper) -> State:
         raise TypeError(f"{type(self).__name__} does not say what its state is")
@@ -392,14 +398,14 @@ class Optimizer:
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` of an optimizer of the same parameters gave.
 
-        Raises ValueError or ShapeError if groups or shapes differ; then nothing was changed.
+        Raises ArgumentError or ShapeError if groups or shapes differ; then nothing was changed.
         """
         groups = values["param_groups"]
         expected = [
             [i for i, number in enumerate(self._group_of) if number == g] for g in range(len(self.param_groups))
         ]
         if [list(group["params"]) for group in groups] != expected:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__}.load_state_dict: groups of "
                 f"{[len(group['params']) for group in groups]} parameters "
                 f"do not fit groups of {[len(members) for members in expected]}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..api import elementwise as ew
+from ..errors import ArgumentError
 from ..tensor import Tensor
 from .optimizer import Hyper, Optimizer, State, zeros_like
 
@@ -30,7 +31,7 @@ class SGD(Optimizer):
         maximize: bool = False,
     ) -> None:
         if nesterov and (not momentum > 0.0 or dampening != 0.0):
-            raise ValueError("SGD: nesterov needs a momentum above 0 and no dampening")
+            raise ArgumentError("SGD: nesterov needs a momentum above 0 and no dampening")
         super().__init__(
             params,
             {

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import ArgumentError, DeviceError
 from . import driver_ir, llvm_engine
 
 
@@ -104,10 +105,13 @@ def build_table(waves: Sequence[Sequence[Launch]], serial: Container[int] = ()) 
                 raise ValueError(f"a launch's grain must be at least 1, got {launch.grain}")
             end = chunk - (-launch.total // launch.grain)
             params_end = params_at + len(launch.params)
-            words[launch_at : launch_at + launch_words] = (
-                launch.address, base + 8 * params_at, launch.total, launch.grain, chunk, end,
-            )  # fmt: skip
-            words[params_at:params_end] = launch.params
+            try:
+                words[launch_at : launch_at + launch_words] = (
+                    launch.address, base + 8 * params_at, launch.total, launch.grain, chunk, end,
+                )  # fmt: skip
+                words[params_at:params_end] = launch.params
+            except OverflowError:
+                raise DeviceError("a computation over 2**63 elements or more: no memory holds them") from None
             launch_at, params_at, chunk = launch_at + launch_words, params_end, end
             scratch = max(scratch, launch.scratch_bytes)
             if launch.guard is not None:
@@ -213,12 +217,12 @@ def get_num_threads() -> int:
 def set_num_threads(n: int) -> None:
     """Let programs run on ``n`` threads, the calling one included. Results do not depend on it, bit for bit.
 
-    Raises ValueError where ``n`` is not a positive integer.
+    Raises ArgumentError where ``n`` is not a positive integer.
     """
     global _threads
     count = operator.index(n)
     if count < 1:
-        raise ValueError(f"set_num_threads: the number of threads must be at least 1, got {n}")
+        raise ArgumentError(f"set_num_threads: the number of threads must be at least 1, got {n}")
     with _lock:
         _threads = count
         if _native is not None:
@@ -226,11 +230,11 @@ def set_num_threads(n: int) -> None:
 
 
 def default_num_threads() -> int:
-    """What ``get_num_threads`` starts with. Raises ValueError where PULLBACK_NUM_THREADS is no positive integer."""
+    """What ``get_num_threads`` starts with. Raises ArgumentError where PULLBACK_NUM_THREADS is no positive integer."""
     text = os.environ.get("PULLBACK_NUM_THREADS", "").strip()
     if text:
         if not text.isdecimal() or int(text) < 1:
-            raise ValueError(f"PULLBACK_NUM_THREADS must be a positive integer, got {text!r}")
+            raise ArgumentError(f"PULLBACK_NUM_THREADS must be a positive integer, got {text!r}")
         return int(text)
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ..errors import TraceError
+from ..errors import ArgumentError, TraceError
 from ..graph.handle import is_named
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site, state
@@ -31,11 +31,11 @@ _programs: OrderedDict[Any, Any] = OrderedDict()
 def set_backend(name: Backend) -> None:
     """Choose what evaluates: "compiled" (the default), or "reference": NumPy, node by node, for debugging.
 
-    Raises ValueError for another name.
+    Raises ArgumentError for another name.
     """
     global _backend
     if name not in ("compiled", "reference"):
-        raise ValueError(f"set_backend: {name!r} is neither 'compiled' nor 'reference'")
+        raise ArgumentError(f"set_backend: {name!r} is neither 'compiled' nor 'reference'")
     _backend = name
 
 

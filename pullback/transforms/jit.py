@@ -19,7 +19,7 @@ from weakref import ref
 from numpy import ndarray
 
 from .. import dtypes
-from ..errors import DTypeError, TraceError
+from ..errors import DTypeError, RangeError, TraceError
 from ..graph.state import state
 from ..graph.trace import Untraceable, depends_on_placeholder
 from ..graph.tracking import open_scope
@@ -246,7 +246,7 @@ def _leaf_key(leaf: Any, jitted: Jitted) -> Any:
         return leaf.shape, leaf.dtype
     if kind == "number":
         if type(leaf) is int and leaf not in _INT64:
-            raise OverflowError(f"{jitted!r}: Python integer {leaf} out of bounds for int64")
+            raise RangeError(f"{jitted!r}: Python integer {leaf} out of bounds for int64")
         return type(leaf)
     if type(leaf) is complex:
         raise DTypeError(f"{jitted!r}: complex arguments are not supported yet; pass real and imaginary parts")

@@ -112,7 +112,7 @@ def host() -> Target:
     target = by_target_name(name)
     if target.vector_bits > detected.vector_bits:
         raise CompileError(
-            f"{ENVIRONMENT_VARIABLE}={name}: this processor does not run {name} code; unset the variable, or choose one "
-            f"of {', '.join(NAMES[NAMES.index(detected.name):])}"
+            f"{ENVIRONMENT_VARIABLE}={name}: this processor does not run {name} code; unset the variable, or choose "
+            f"one of {', '.join(NAMES[NAMES.index(detected.name):])}"
         )
     return target
