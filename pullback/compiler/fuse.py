@@ -275,30 +275,36 @@ class Fuser:
             outer = next((extent for extent, folded in zip(domain, reduced, strict=True) if folded), None)
             if outer != found[2]:
                 return value
-        for _ in range(4):
+        may_refine = chunks is None and group.chunks is None
+        stored: set[int] = set()
+        while True:
             try:
-                plan = self._plan_join(group, value, level, domain, reduced)
+                plan = self._plan_join(group, value, level, domain, reduced, stored)
                 break
             except _ConflictError as conflict:
                 return conflict.value
             except NotAffineError as error:
-                if chunks is not None or group.chunks is not None:
-                    return error.value
-                finer = refine(domain, reduced, error.value.shape) if error.value.size == group.size else None
-                if finer is None or finer == (domain, reduced):
-                    return error.value
-                domain, reduced = finer
-        else:
-            return value
+                culprit = error.value
+                finer = refine(domain, reduced, culprit.shape) if may_refine and culprit.size == group.size else None
+                if finer is not None and finer != (domain, reduced):
+                    domain, reduced = finer
+                elif culprit.id in self.recomputable and culprit.id not in stored:
+                    stored.add(culprit.id)
+                else:
+                    return culprit
         if plan is None:
             return value
         self._commit(group, domain, reduced, plan)
         return None
 
     def _plan_join(
-        self, group: Group, value: Value, level: str, domain: tuple[int, ...], reduced: tuple[bool, ...]
+        self, group: Group, value: Value, level: str, domain: tuple[int, ...], reduced: tuple[bool, ...],
+        stored: set[int],
     ) -> tuple[list[tuple[Value, str]], int, dict[int, Value]] | None:
-        """The free values that come along, the groups read, and the leaves read; None where the order forbids it."""
+        """The free values that come along, the groups read, and the leaves read; None where the order forbids it.
+
+        stored: recomputable values that are read from their own group's results nevertheless.
+        """
         canonical = {kind: group.canonical(kind, domain, reduced) for kind in ("full", "reduced")}
         size, rows = group.size, (group.rows if group.has_reduction else -1)
         arriving: dict[int, tuple[Value, str]] = {value.id: (value, level)}
@@ -330,7 +336,7 @@ class Fuser:
                     if at == "partial" or where != canonical[at]:
                         return None
                     continue
-                if base.id in self.recomputable:
+                if base.id in self.recomputable and base.id not in stored:
                     work.append((base, None, where))
                     continue
                 if owner is not None:

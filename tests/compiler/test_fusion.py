@@ -98,3 +98,18 @@ def test_a_long_chain_is_cut_into_equal_kernels() -> None:
     assert 2 <= len(kernels) <= 32
     assert all(k.cost < 1000 for k in kernels)
     assert len({k.key for k in kernels}) < len(kernels)
+
+
+def test_a_cheap_value_that_a_long_reduction_cannot_compute_in_place() -> None:
+    """x > 0 times a row is computed again by whoever needs it, except in one long walk, along which rows break off."""
+    rng = np.random.default_rng(1)
+    x, row, w = rng.standard_normal((40000, 5)), rng.standard_normal(5), rng.standard_normal((40000, 5))
+
+    def function(x: pb.Tensor, row: pb.Tensor) -> tuple[pb.Tensor, pb.Tensor]:
+        y = pb.where((x < row) & (x > -1.0), x, row * (x > 0))
+        return y, pb.sum(y * w) + pb.sum(row * row)
+
+    values, total = pb.jit(function)(x, row)
+    expected = np.where((x < row) & (x > -1), x, row * (x > 0))
+    np.testing.assert_array_equal(np.asarray(values), expected)
+    np.testing.assert_allclose(np.asarray(total), np.sum(expected * w) + np.sum(row * row), rtol=1e-11)
