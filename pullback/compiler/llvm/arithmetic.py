@@ -164,8 +164,12 @@ class Arithmetic:
         """z - x*y."""
         return self.fma(self.neg(x), y, z)
 
-    def polynomial(self, x: Value, coefficients: tuple[float, ...]) -> Value:
-        """c[0] + c[1]*x + c[2]*x**2 + ... by Horner's rule."""
+    def polynomial(self, x: Value, coefficients: tuple[float, ...], square: Value | None = None) -> Value:
+        """c[0] + c[1]*x + c[2]*x**2 + ... by Horner's rule; given x**2, even and odd powers apart, which takes half the
+        time of one chain and no more instructions."""
+        if square is not None and len(coefficients) > 3:
+            even, odd = self.polynomial(square, coefficients[::2]), self.polynomial(square, coefficients[1::2])
+            return self.fma(odd, x, even)
         result = self.const(coefficients[-1], x.dtype)
         for c in reversed(coefficients[:-1]):
             result = self.fma(result, x, self.const(c, x.dtype))

@@ -86,7 +86,8 @@ def reduce_exp(b: VectorBuilder, x: Value, low: Value | None = None, careful: bo
 def expm1_reduced(b: VectorBuilder, reduced: ReducedExp, table: dict[str, tuple[float, ...]] | None = None) -> Value:
     """exp(r) - 1."""
     r, parts = reduced.r, reduced.parts
-    polynomial, square = b.polynomial(r, (table or EXP)[r.dtype]), b.mul(r, r)
+    square = b.mul(r, r)
+    polynomial = b.polynomial(r, (table or EXP)[r.dtype], square)
     if parts is None:
         return b.fma(polynomial, square, r)
     return b.add(parts[0], b.fma(polynomial, square, parts[1]))
@@ -179,7 +180,8 @@ def _scaled_log(b: VectorBuilder, f: Value, more: Value | None, high: float, low
 def _log_near_one(b: VectorBuilder, f: Value, n: Value) -> Value:
     """log(1+f) + n*log(2)."""
     if f.dtype == "f32":
-        r = b.fma(b.polynomial(f, _LOG_F32), b.mul(f, f), f)
+        square = b.mul(f, f)
+        r = b.fma(b.polynomial(f, _LOG_F32, square), square, f)
         return b.fma(n, b.const(math.log(2), "f32"), r)
     rest = b.fma(n, b.const(LN2_LOW["f64"], "f64"), _log_rest(b, f))
     return b.fma(n, b.const(LN2_HIGH["f64"], "f64"), b.add(f, rest))
@@ -188,11 +190,12 @@ def _log_near_one(b: VectorBuilder, f: Value, n: Value) -> Value:
 def _log_rest(b: VectorBuilder, f: Value) -> Value:
     """log(1+f) - f. For f64 as in FreeBSD's e_log.c."""
     if f.dtype == "f32":
-        return b.mul(b.polynomial(f, _LOG_F32), b.mul(f, f))
+        square = b.mul(f, f)
+        return b.mul(b.polynomial(f, _LOG_F32, square), square)
     s = b.fdiv(f, b.add(b.const(2, "f64"), f))
     z = b.mul(s, s)
     half = b.mul(b.mul(f, b.const(0.5, "f64")), f)
-    return b.sub(b.mul(s, b.fma(z, b.polynomial(z, _LOG_F64), half)), half)
+    return b.sub(b.mul(s, b.fma(z, b.polynomial(z, _LOG_F64, b.mul(z, z)), half)), half)
 
 
 def split_log(b: VectorBuilder, x: Value) -> tuple[Value, Value]:

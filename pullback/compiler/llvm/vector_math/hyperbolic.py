@@ -55,16 +55,18 @@ def tanh(b: VectorBuilder, x: Value) -> Value:
     if dtype == "f32" and b.target.has_fma:
         # |n| is at most 26 and the result insensitive where it is large: log(2) needs no second part.
         r = b.fma(n, b.const(math.log(2) / 2, dtype), size)
-        e = b.fma(b.polynomial(r, _mirrored(EXPM1_SHORT)), b.mul(r, r), b.add(r, r))  # 1 - exp(-2r)
+        square = b.mul(r, r)
+        e = b.fma(b.polynomial(r, _mirrored(EXPM1_SHORT), square), square, b.add(r, r))  # 1 - exp(-2r)
     else:
         high = b.fma(n, b.const(LN2_HIGH[dtype] / 2, dtype), size)  # exact
         r = b.fma(n, b.const(LN2_LOW[dtype] / 2, dtype), high)
         low = b.mul(n, b.const(LN2_LOW[dtype], dtype))
         e = b.add(b.add(high, high), b.fma(b.polynomial(r, _mirrored(EXP[dtype])), b.mul(r, r), low))
     s, one = power_of_two(b, shifted), b.const(1, dtype)
-    numerator = b.fma(s, e, b.sub(one, s))
-    denominator = b.fnma(s, e, b.add(one, s))
-    return b.copysign(b.fdiv(numerator, denominator), x)
+    product = b.mul(s, e)  # exact: the sums round once, and adders are idler than multipliers
+    numerator, denominator = b.add(b.sub(one, s), product), b.sub(b.add(one, s), product)
+    sign = b.and_(b.bits(x), b.const(-1 << (form.mantissa + {"f32": 8, "f64": 11}[dtype]), form.integer))
+    return b.bitcast(b.or_(b.bits(b.fdiv(numerator, denominator)), sign), dtype)
 
 
 def _mirrored(table: tuple[float, ...]) -> tuple[float, ...]:
