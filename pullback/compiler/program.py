@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError
+from ..graph.graph import is_static_constant
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site
 from ..runtime import driver
@@ -28,7 +29,7 @@ from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
 from .plan import Plan, Step, make_plan, task_counts
 from .simplify import simplify
-from .values import Value, ValueBuilder, import_graph, is_static_scalar
+from .values import Value, ValueBuilder, import_graph
 
 ERROR, SCRATCH, ARENA, FIRST_INPUT = 0, 1, 2, 3  # slots
 ERROR_WORDS = 4
@@ -326,7 +327,7 @@ def compile_program(
         if node.buffer is not None:
             nodes.append(node)
             fixed.append(node.buffer)
-        elif node.op.name == "constant" and not is_static_scalar(node):
+        elif node.op.name == "constant" and not is_static_constant(node):
             nodes.append(node)
             fixed.append(node.attrs[0])
     builder = ValueBuilder(simplify)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..graph.graph import is_static_constant
 from ..graph.node import Node, topological_order
 from ..ops.leaf import PARAMETER
 
@@ -108,15 +109,6 @@ class ValueBuilder:
         return self.raw(op.kind, op.name, op, inputs, attrs, shape, dtype, node)
 
 
-STATIC_SCALARS = (0, 1, -1)
-
-
-def is_static_scalar(node: Node) -> bool:
-    """Whether a constant's number is part of the program's structure and not a run-time slot."""
-    value, static = node.attrs
-    return bool(static) or value in STATIC_SCALARS
-
-
 def is_program_leaf(node: Node) -> bool:
     return node.buffer is not None or not node.inputs
 
@@ -141,7 +133,7 @@ def import_graph(
         if id(node) in value_of:
             continue
         op = node.op
-        if op.name == "constant" and is_static_scalar(node):
+        if op.name == "constant" and is_static_constant(node):
             value_of[id(node)] = builder.literal(node.attrs[0], node.dtype)
             continue
         if not node.inputs and op.name != "iota":

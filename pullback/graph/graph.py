@@ -293,8 +293,8 @@ def structural_key(outputs: Sequence[Node]) -> tuple[Key, list[Node]]:
             parts.append(node.dtype)
         stack.pop()
         number[ident] = len(number)
-    for output in outputs:
-        parts.append(number[id(output)])
+    # A tuple of its own: the numbers must not read as more operands of the last node.
+    parts.append(tuple([number[id(output)] for output in outputs]))
     return tuple(parts), arguments
 
 

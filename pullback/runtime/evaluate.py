@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..errors import ArgumentError, TraceError
+from ..graph.graph import structural_key
 from ..graph.handle import is_named
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site, state
@@ -105,59 +106,21 @@ Work = tuple[Any, list[Any], list[Node]]
 
 def _capture(part: list[Node], kept: list[Node]) -> Work:
     """The program for ``kept``, its inputs' values, and ``kept``."""
-    from ..compiler.values import STATIC_SCALARS
-    from ..ops.leaf import CONSTANT, IOTA, PARAMETER
-
-    if _backend == "reference":
-        for node in part:
-            if node.op is PARAMETER and node.buffer is None:
-                raise _placeholder_error(node, part)
-        return None, [], kept
-    position: dict[int, int] = {}
-    key: list[Any] = []
-    leaves: list[Node] = []
-    values: list[Any] = []
-
-    def add_leaf(node: Node) -> None:
-        position[id(node)] = len(position)
-        if node.buffer is not None:
-            key.append((node.shape, node.dtype))
-            leaves.append(node)
-            values.append(node.buffer)
-        elif node.op is CONSTANT:
-            value, static = node.attrs
-            if static or value in STATIC_SCALARS:
-                key.append((repr(value), node.dtype))
-            else:
-                key.append(node.dtype)
-                leaves.append(node)
-                values.append(value)
-        elif node.op is IOTA:
-            key.append(node.attrs)
-        else:
+    key, arguments = structural_key(kept)
+    for node in arguments:
+        if node.buffer is None and node.op.name == "parameter":
             raise _placeholder_error(node, part)
-
-    for node in part:
-        inputs = node.inputs
-        if node.buffer is not None or not inputs:
-            add_leaf(node)
-            continue
-        for operand in inputs:
-            if id(operand) not in position:  # it belongs to an earlier piece
-                add_leaf(operand)
-        key.append((node.op, node.attrs, tuple([position[id(operand)] for operand in inputs])))
-        position[id(node)] = len(position)
-    key.append(tuple([position[id(node)] for node in kept]))
-    key_tuple = tuple(key)
-    program = _programs.get(key_tuple)
+    if _backend == "reference":
+        return None, [], kept
+    program = _programs.get(key)
     if program is None:
         from ..compiler.program import compile_program
 
-        program = compile_program(leaves, kept)
-        _programs[key_tuple] = program
+        program = compile_program(arguments, kept)
+        _programs[key] = program
         if len(_programs) > MAX_PROGRAMS:
             _programs.popitem(last=False)
-    return program, values, kept
+    return program, [node.attrs[0] if node.buffer is None else node.buffer for node in arguments], kept
 
 
 def _placeholder_error(placeholder: Node, part: list[Node]) -> TraceError:
