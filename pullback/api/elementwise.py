@@ -124,6 +124,8 @@ def _static_power(base: Node, exponent: int) -> Node:
     while not exponent & 1:
         base = ops.square(base)
         exponent >>= 1
+    if exponent == 3:
+        return ops.cube(base)
     result = factor = base
     exponent >>= 1
     while exponent:

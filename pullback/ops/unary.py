@@ -32,6 +32,8 @@ NEGATIVE = unary("negative", np.negative, NUMERIC, lambda y, x: (-1,), "-x")
 ABS = unary("abs", np.abs, NUMERIC, lambda y, x: (lambda: sign(x),), "|x|; derivative sign(x), 0 at 0")
 SIGN = unary("sign", np.sign, NUMERIC, piecewise_constant("sign"), "-1, 0 or 1; NaN stays NaN")
 SQUARE = unary("square", np.square, NUMERIC, lambda y, x: (lambda: e.multiply(2, x),), "x * x")
+# A product would have two partials, each with its own guard against infinity: more work in every gradient of a cube.
+CUBE = unary("cube", lambda x: x * x * x, NUMERIC, lambda y, x: (lambda: e.multiply(3, square(x)),), "x * x * x", 2)
 RECIPROCAL = unary(
     "reciprocal", np.reciprocal, FLOAT, lambda y, x: (lambda: negative(square(y)),), "1 / x; derivative -y**2", 4
 )
@@ -140,6 +142,7 @@ negative: Unary = unary_function(NEGATIVE)
 abs: Unary = unary_function(ABS)
 sign: Unary = unary_function(SIGN)
 square: Unary = unary_function(SQUARE)
+cube: Unary = unary_function(CUBE)
 reciprocal: Unary = unary_function(RECIPROCAL)
 sqrt: Unary = unary_function(SQRT)
 rsqrt: Unary = unary_function(RSQRT)

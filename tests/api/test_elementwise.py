@@ -167,7 +167,8 @@ def test_constant_exponents(exponent):
 def test_small_exponents_are_multiplications():
     x = pb.ones(3)
     assert (x**2).node.op.name == "square"
-    assert (x**3).node.op.name == "multiply"
+    assert (x**3).node.op.name == "cube"
+    assert (x**6).node.op.name == "cube"
     assert (x**4).node.op.name == "square"
     assert (x**0.5).node.op.name == "sqrt"
     assert (x**2.5).node.op.name == "pow"

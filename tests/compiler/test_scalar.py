@@ -118,6 +118,7 @@ SAME_DTYPE: dict[str, tuple[tuple[str, ...], int, Any]] = {
     "abs": (ALL, 1, np.abs),
     "sign": (INTEGERS + FLOATS, 1, np.sign),
     "square": (INTEGERS + FLOATS, 1, np.square),
+    "cube": (INTEGERS + FLOATS, 1, lambda x: x * x * x),
     "sqrt": (FLOATS, 1, np.sqrt),
     "rsqrt": (FLOATS, 1, lambda x: 1 / np.sqrt(x)),
     "maximum": (ALL, 2, maximum),

@@ -25,7 +25,8 @@ def _cbrt(x: float) -> float:
 
 
 DEFINITIONS = {
-    "negative": lambda x: -x, "abs": abs, "square": lambda x: x * x, "reciprocal": lambda x: 1 / x, "sqrt": math.sqrt,
+    "negative": lambda x: -x, "abs": abs, "square": lambda x: x * x, "cube": lambda x: x * x * x,
+    "reciprocal": lambda x: 1 / x, "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x), "cbrt": _cbrt, "exp": math.exp, "exp2": lambda x: 2**x, "expm1": math.expm1,
     "log": math.log, "log2": math.log2, "log10": math.log10, "log1p": math.log1p, "sin": math.sin, "cos": math.cos,
     "tan": math.tan, "asin": math.asin, "acos": math.acos, "atan": math.atan, "sinh": math.sinh, "cosh": math.cosh,

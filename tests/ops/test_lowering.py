@@ -89,7 +89,7 @@ def test_integer_elementwise(dtype: dt.DType) -> None:
            "not_equal", "less", "less_equal", "greater", "greater_equal", "bitwise_and", "bitwise_or", "bitwise_xor",
            "left_shift", "right_shift")
     check([getattr(e, name)(a, b) for name in two])
-    check([getattr(e, name)(a) for name in ("negative", "abs", "sign", "square", "bitwise_invert")])
+    check([getattr(e, name)(a) for name in ("negative", "abs", "sign", "square", "cube", "bitwise_invert")])
     check([reduction.reduce_sum(a, (0,)), reduction.reduce_prod(b, (0,)), reduction.reduce_max(a, (0,)),
            reduction.reduce_min(a, (0,)), reduction.argmax(a, (0,)), reduction.argmin(a, (0,))])
 

@@ -131,6 +131,10 @@ def _square(b: VectorBuilder, x: Value) -> Value:
     return b.mul(x, x)
 
 
+def _cube(b: VectorBuilder, x: Value) -> Value:
+    return b.mul(b.mul(x, x), x)
+
+
 def _and(b: VectorBuilder, x: Value, y: Value) -> Value:
     return b.and_(x, y)
 
@@ -220,6 +224,7 @@ INSTRUCTIONS: dict[str, Writer] = {
     "abs": _by_kind(VectorBuilder.abs, VectorBuilder.abs, _identity),
     "sign": _by_kind(_sign, _sign, _identity),
     "square": _by_kind(_square, _square, _identity),
+    "cube": _by_kind(_cube, _cube, _identity),
     "reciprocal": _by_kind(_reciprocal, integers.reciprocal, _identity),
     "sqrt": _float(VectorBuilder.sqrt),
     "rsqrt": _float(_rsqrt),
