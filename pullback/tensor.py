@@ -320,7 +320,7 @@ class Tensor(Methods):
                 raise DTypeError(
                     f"assign: {node.dtype.name} cannot be stored in {before.dtype.name}; use value.astype(...)"
                 )
-            node = ops.cast(node, before.dtype)
+            node = _convert.cast_node(node, before.dtype)
         if node.weak is not before.weak:
             node = ops.alias(node)
             node.weak = before.weak

@@ -45,3 +45,15 @@ def test_bad_input(name):
     with pytest.raises(pb.PullbackError, match=message) as caught:
         call()
     assert isinstance(caught.value, built_in)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "reference"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_numbers_beyond_a_dtype_become_infinities_without_a_warning(dtype, backend):
+    pb.set_backend(backend)
+    try:
+        one = pb.ones(2, dtype=dtype)
+        for result in (one * 1e300, one.at[0].set(1e300)[:1], pb.full(2, 1e300, dtype=dtype), one / (one - 1)):
+            assert np.isinf(np.asarray(result, np.float32)).all() and result.dtype == one.dtype
+    finally:
+        pb.set_backend("compiled")

@@ -11,6 +11,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import DTypeError, RangeError, ShapeError
 from ..graph.node import Node, bind
+from ..graph.state import state
 from ..interop import numpy_to_node
 from ..ops import leaf
 from ..ops import movement as move
@@ -113,6 +114,8 @@ def _weak_target(weak: DType, nodes: list[Any]) -> DType:
 
 def cast_node(node: Node, dtype: DType, weak: bool = False) -> Node:
     """``node`` as ``dtype``; the node itself if it has that dtype already."""
+    if node.weak and dtype is dtypes.float64 and node.dtype.kind == "f" and state.trace is not None:
+        node = state.trace.in_float64(node) or node
     return node if node.dtype is dtype else bind(_CAST, (node,), (dtype,), weak)
 
 

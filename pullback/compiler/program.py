@@ -297,7 +297,8 @@ def _bit_packer(dtype: Any) -> Callable[[Any], int]:
             try:
                 return word.unpack(single.pack(value))[0]
             except OverflowError:
-                return int(np.float32(value).view(np.int32))
+                with np.errstate(over="ignore"):
+                    return int(np.float32(value).view(np.int32))
 
         return pack
     if name == "float64":
@@ -305,7 +306,12 @@ def _bit_packer(dtype: Any) -> Callable[[Any], int]:
         return lambda value: long.unpack(double.pack(value))[0]
     if dtype.kind in "biu":
         return lambda value: (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
-    return lambda value: int(np.asarray(value, dtype.numpy).view(np.uint16))
+
+    def pack_half(value: Any) -> int:
+        with np.errstate(over="ignore"):
+            return int(np.asarray(value, dtype.numpy).view(np.uint16))
+
+    return pack_half
 
 
 def compile_program(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from ..errors import GradientError, TraceError
-from .node import Node, topological_order
+from .node import Node, bind, topological_order
 from .state import describe_site, state
 from .tracking import open_scope
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .handle import Handle
+
+
+_MAX_SCALAR_NODES = 64  # of arithmetic on Python floats that is repeated in float64
 
 
 class Untraceable(BaseException):
@@ -87,6 +90,7 @@ class Trace:
     parameters: the placeholders in order; the first belong to the argument leaves.
     guards: see transforms/guards.py.   own, made: ids of guarded objects that need no guard: arguments, and those made
         inside.
+    numbers: placeholders of Python floats among the arguments, by id, with a second one in float64 once it is needed.
     pinned: argument positions whose tensors the function also reaches in another way, so that their identity matters.
     consumed: ids of the nodes that a ``backward`` inside went through.
     """
@@ -96,6 +100,7 @@ class Trace:
         self.entries: dict[int, Entry] = {}
         self.grads: dict[int, GradSlot] = {}
         self.parameters: list[Node] = []
+        self.numbers: dict[int, Node | None] = {}
         self.guards: dict[tuple[int, str], Guard] = {}
         self.own: set[int] = set()
         self.made: set[int] = set()
@@ -121,6 +126,7 @@ class Trace:
         self.entries = {}
         self.grads = {}
         self.parameters = []
+        self.numbers = {}
         self.guards = {}
         self._consumed_nodes = []
 
@@ -134,6 +140,33 @@ class Trace:
         node.rg = rg
         self.parameters.append(node)
         return node
+
+    def in_float64(self, node: Node) -> Node | None:
+        """The scalar that ``node``, a weak float, stands for, in float64; None if it is not computed from Python
+        numbers alone. Python computes with floats in double precision, and so does a function that is not traced."""
+        from ..dtypes import float64
+        from ..ops.leaf import constant
+
+        if not node.weak or node.shape or node.rg or node.scope is not None:
+            return None
+        order = topological_order([node])
+        if len(order) > _MAX_SCALAR_NODES:
+            return None
+        wide: dict[int, Node] = {}
+        for below in order:
+            if id(below) in self.numbers:
+                found = self.numbers[id(below)]
+                if found is None:
+                    found = self.numbers[id(below)] = self.placeholder((), float64, True, False)
+                wide[id(below)] = found
+            elif below.op.name == "constant":
+                wide[id(below)] = constant(below.attrs[0], float64, weak=True)
+            elif below.op.kind == "elementwise" and below.dtype.kind == "f" and below.op.name not in ("cast", "alias"):
+                inputs = tuple([wide[id(operand)] for operand in below.inputs])
+                wide[id(below)] = bind(below.op, inputs, below.attrs, True)
+            else:
+                return None
+        return wide[id(node)]
 
     def bind_argument(self, handle: Handle, position: int) -> None:
         """Let ``handle``, the argument leaf at ``position``, stand for the next placeholder."""

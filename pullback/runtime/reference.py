@@ -44,7 +44,8 @@ def reference_values(nodes: Sequence[Node], arguments: Mapping[Node, Array] | No
         elif node.buffer is not None:
             value = node.buffer.numpy(node.shape, node.dtype.numpy)
         else:
-            value = np.asarray(node.op.reference(node, *[values[id(x)] for x in node.inputs]))
+            with np.errstate(all="ignore"):  # infinities and NaN pass silently, as in compiled code
+                value = np.asarray(node.op.reference(node, *[values[id(x)] for x in node.inputs]))
             for x in node.inputs:
                 uses[id(x)] -= 1
                 if not uses[id(x)]:

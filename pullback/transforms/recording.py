@@ -76,7 +76,10 @@ class _Arguments:
 
     def _placeholder(self, leaf: Any, kind: str) -> Node:
         if kind == "number":
-            return self.trace.placeholder((), dtypes.of_scalar(leaf), True, False)
+            node = self.trace.placeholder((), dtypes.of_scalar(leaf), True, False)
+            if type(leaf) is float:
+                self.trace.numbers[id(node)] = None
+            return node
         node = numpy_to_node(leaf[:0] if leaf.ndim else leaf, None, None, "jit")  # raises for what holds no numbers
         return self.trace.placeholder(tuple(leaf.shape), node.dtype, False, False)
 
@@ -179,6 +182,11 @@ class _Builder:
 
     def _number_inputs(self) -> None:
         self.nodes = self.trace.parameters[: len(self.arguments.inputs)]
+        for node, given in list(zip(self.nodes, self.arguments.inputs)):
+            wide = self.trace.numbers.get(id(node))
+            if wide is not None:
+                self.nodes.append(wide)
+                self.arguments.inputs.append(given)
         entries = list(self.trace.entries.values())
         numbers = {id(node): i for i, node in enumerate(self.nodes)}
         for entry in entries:

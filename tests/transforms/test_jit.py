@@ -132,6 +132,36 @@ def test_python_numbers_are_run_time_weak_scalars():
     assert runs.n == 2
 
 
+def test_python_floats_keep_their_precision():
+    x = pb.ones(2, dtype="float64")
+
+    def f(x, s):
+        y = pb.zeros(2, dtype="float64")
+        y[0] = s
+        y.assign(y + s)
+        return x * s, x * (2 * pb.sqrt(s) - s), pb.where(x > 0, s, x), pb.full(2, s, dtype="float64"), y
+
+    def g(x, s):  # what Python computes
+        return x * s, x * (2 * s**0.5 - s), x * s, x * s, x * 0 + np.array([2 * s, s])
+
+    for s in (0.1, 1e300):
+        for a, b in zip(pb.jit(f)(x, s), g(x, s)):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-15)
+    assert pb.jit(lambda x, s: x * s)(pb.ones(2), 0.1).dtype is pb.float32
+    assert pb.jit(lambda s: s * 2)(0.1).dtype is pb.float32
+    close(pb.jit(pb.grad(lambda s: pb.sum(x * s * s)))(0.1), 0.4)
+    close(pb.jit(pb.grad(lambda x, s: pb.sum(x * s * s)))(x, 0.1), [0.01, 0.01])
+    weight, optimizer = nn.Parameter(np.ones(2)), None
+    optimizer = pb.optim.SGD([weight], lr=0.5)
+
+    @pb.jit
+    def step(lr):
+        optimizer.lr = lr
+
+    step(0.1)
+    assert float(optimizer.lr) == 0.1
+
+
 def test_an_integer_that_a_narrow_dtype_cannot_hold_behaves_as_without_jit():
     runs = Count()
 
