@@ -330,6 +330,10 @@ class Fuser:
                     base, where = self.trace(user, operand.shape, operand, lead, domain)
                 else:
                     base, where = self.trace(user, shape, operand, index, domain)
+                if base.kind == "leaf" and split(where, base.shape, domain) is None:
+                    # A loop over several axes does not tell how far along one of them it is.
+                    is_placed = user.id not in self.free and user.id not in self.recomputable
+                    raise NotAffineError(operand if is_placed and operand.kind == "view" else user)
                 owner = self.group_of.get(base.id)
                 if owner is group:
                     at = group.levels[base.id]

@@ -113,3 +113,16 @@ def test_a_cheap_value_that_a_long_reduction_cannot_compute_in_place() -> None:
     expected = np.where((x < row) & (x > -1), x, row * (x > 0))
     np.testing.assert_array_equal(np.asarray(values), expected)
     np.testing.assert_allclose(np.asarray(total), np.sum(expected * w) + np.sum(row * row), rtol=1e-11)
+
+
+def test_masks_of_positions_in_a_long_reduction() -> None:
+    """Along one loop over a whole matrix nobody knows the row and the column, which tril and triu compare."""
+    x = np.random.default_rng(2).standard_normal((400, 401))
+
+    def function(x: pb.Tensor) -> pb.Tensor:
+        return pb.sum(pb.tril(x) ** 2) + pb.sum(pb.triu(x, 1)) + pb.sum(x * pb.arange(401, dtype="float64"))
+
+    expected = np.sum(np.tril(x) ** 2) + np.sum(np.triu(x, 1)) + np.sum(x * np.arange(401.0))
+    np.testing.assert_allclose(np.asarray(function(pb.asarray(x))), expected, rtol=1e-11)
+    slope = 2 * np.tril(x) + np.triu(np.ones_like(x), 1) + np.arange(401.0)
+    np.testing.assert_allclose(np.asarray(pb.jit(pb.grad(function))(x)), slope, rtol=1e-12)

@@ -46,7 +46,7 @@ class RandomGraph:
 
     def grow(self) -> None:
         rng = self.rng
-        kind = rng.integers(0, 13)
+        kind = rng.integers(0, 14)
         x = self.pick()
         if kind <= 2:
             name = str(rng.choice(UNARY))
@@ -97,6 +97,11 @@ class RandomGraph:
             y = self.pick(2)
             z = self.data((y.shape[-1], 4))
             node = contraction.dot_general(y, z, ((y.ndim - 1,), (0,)), ((), ()))
+        elif kind == 13 and x.ndim:
+            axes = rng.integers(0, x.ndim, 2)
+            row, column = (leaf.iota(x.shape, int(axis), dtypes.int64) for axis in axes)
+            kept = elementwise.less_equal(row, elementwise.add(column, leaf.constant(1, dtypes.int64)))
+            node = elementwise.where(kept, x, elementwise.cast(elementwise.multiply(row, column), self.dtype))
         else:
             return
         if 0 < node.size < 4000:
