@@ -29,7 +29,7 @@ def main_width(kernel: Kernel, target: Target) -> int:
 
 def unroll(kernel: Kernel) -> int:
     """Copies of the body in the main loop: more for small bodies."""
-    if kernel.cost <= 40:
+    if kernel.cost <= 48:
         return 4
     return 2 if kernel.cost <= 90 else 1
 
