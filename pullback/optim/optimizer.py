@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, GradientError, ShapeError
+from ..graph.handle import Handle
+from ..graph.node import Node
 from ..graph.state import state
 from ..graph.tracking import no_grad
 from ..ops import elementwise as ops
@@ -272,9 +274,16 @@ class Optimizer:
             for param in self._params:
                 trace.pin(param)
         changed: list[Tensor] = []
+        before: list[tuple[Tensor, Node]] = []  # to go back to if a value cannot be computed
+
+        def rebind(tensor: Tensor, node: Node) -> None:
+            before.append((tensor, tensor._node))
+            tensor.rebind(node)
+            changed.append(tensor)
+
         with no_grad():
             grads = {i: grad for i, param in enumerate(self._params) if (grad := param.grad) is not None}
-            counts = self._count(set(grads), changed)
+            counts = self._count(set(grads), rebind)
             if trace is not None:
                 guards.note(trace, self, "", _read_layout, _read_layout(self, ""))
             hypers = [Hyper(group) for group in self.param_groups]
@@ -288,13 +297,16 @@ class Optimizer:
                 own = self._state_of(i, hyper)
                 new_param, new_state = self._update(param, grad, own, counts[i], hyper)
                 node = new_param.node
-                param.rebind(node if node.dtype is param.dtype else ops.cast(node, param.dtype))
-                changed.append(param)
+                rebind(param, node if node.dtype is param.dtype else ops.cast(node, param.dtype))
                 for name, value in new_state.items():
-                    own[name].rebind(value.node)
-                    changed.append(own[name])
+                    rebind(own[name], value.node)
         if trace is None:
-            evaluate([tensor.node for tensor in changed])
+            try:
+                evaluate([tensor.node for tensor in changed])
+            except BaseException:
+                for tensor, node in reversed(before):
+                    Handle.rebind(tensor, node)
+                raise
         return loss
 
     def _state_of(self, position: int, hyper: Hyper) -> State:
@@ -310,7 +322,7 @@ class Optimizer:
         """Whether a change of hyperparameters calls for state that was not needed so far."""
         return False
 
-    def _count(self, stepped: set[int], changed: list[Tensor]) -> dict[int, Tensor]:
+    def _count(self, stepped: set[int], rebind: Callable[[Tensor, Node], None]) -> dict[int, Tensor]:
         """Advance the step counts of the parameters at ``stepped``; their new values."""
         known = set().union(*[counter.members for counter in self._counters])
         counts = {}
@@ -327,8 +339,7 @@ class Optimizer:
                 if _is_rebound(before.value):
                     counter.value.rebind(before.value.node)
             value = counter.value
-            value.rebind(ops.add(value.node, 1))
-            changed.append(value)
+            rebind(value, ops.add(value.node, 1))
             counts.update(dict.fromkeys(members, value))
         return counts
 

@@ -300,6 +300,28 @@ def test_a_step_evaluates_everything_and_keeps_no_graph():
         assert p.grad.node.buffer is not None
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_step_that_fails_changes_nothing(jitted):
+    p = nn.Parameter(np.ones(3))
+    optimizer = optim.Adam([p], lr=0.1)
+
+    def step(index):
+        optimizer.zero_grad()
+        pb.sum(pb.take(p * p, index)).backward()
+        optimizer.step()
+
+    step = pb.jit(step) if jitted else step
+    step(pb.asarray([0, 1]))
+    before, saved = np.array(p), optimizer.state_dict()
+    with pytest.raises(IndexError, match="index 7 is out of range for size 3"):
+        step(pb.asarray([0, 1]) + pb.asarray([0, 6]))
+    np.testing.assert_array_equal(np.asarray(p), before)
+    for a, b in zip(pb.pytree.leaves(optimizer.state_dict()), pb.pytree.leaves(saved)):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    step(pb.asarray([2, 1]))
+    assert np.isfinite(np.asarray(p)).all() and float(p[2]) < 1.0
+
+
 def test_refusals():
     p = nn.Parameter(np.ones(3))
     with pytest.raises(ValueError, match="no parameters"):
