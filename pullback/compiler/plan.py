@@ -6,6 +6,7 @@ them share memory when no wave needs both.
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,16 +187,16 @@ def _lay_out(
     temporaries: dict[int, Value], first: dict[int, int], last: dict[int, int], places: dict[int, tuple[str, int]]
 ) -> int:
     """Give each temporary an offset in the arena, the largest first; returns the arena's size."""
-    placed: list[tuple[int, int, int, int]] = []  # start, end, first wave, last wave
+    placed: list[tuple[int, int, int, int]] = []  # start, end, first wave, last wave; in order
     size = 0
     for value in sorted(temporaries.values(), key=lambda v: -v.size * v.dtype.itemsize):
         nbytes = padded(max(1, value.size) * value.dtype.itemsize)
         begin, end = first[value.id], last[value.id]
         start = 0
-        for other_start, other_end, other_first, other_last in sorted(placed):
+        for other_start, other_end, other_first, other_last in placed:
             if other_first <= end and begin <= other_last and other_start < start + nbytes and start < other_end:
                 start = other_end
-        placed.append((start, start + nbytes, begin, end))
+        insort(placed, (start, start + nbytes, begin, end))
         places[value.id] = ("arena", start)
         size = max(size, start + nbytes)
     return size
