@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..builder import VectorBuilder
 from ..values import Value
+from .double_word import two_product
 from .scaling import FORMATS, half_powers, has_scalef, power_of_two, scalef, split_exponent
 
 #: (exp(r) - 1 - r) / r**2 on |r| <= log(2)/2
@@ -174,7 +175,10 @@ def _scaled_log(b: VectorBuilder, f: Value, more: Value | None, high: float, low
     dtype = f.dtype
     rest = b.mul(_log_rest(b, f), b.const(high, dtype))
     rest = b.fma(f, b.const(low, dtype), rest if more is None else b.add(rest, more))
-    return b.fma(f, b.const(high, dtype), rest)
+    if b.target.has_fma:
+        return b.fma(f, b.const(high, dtype), rest)
+    product = two_product(b, f, b.const(high, dtype))
+    return b.add(product.high, b.add(product.low, rest))
 
 
 def _log_near_one(b: VectorBuilder, f: Value, n: Value) -> Value:
