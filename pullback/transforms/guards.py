@@ -24,7 +24,7 @@ _epoch = 0
 _lock = threading.Lock()
 _recording = 0
 
-_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _MISSING = object()
 
 
@@ -130,7 +130,7 @@ def _recording_getattribute(self: Any, name: str) -> Any:
         return value
     if name == "__dict__":
         note_all(trace, self, value)
-    elif name in object.__getattribute__(self, "__dict__") or (isinstance(value, _SCALARS) and name[:2] != "__"):
+    elif name in object.__getattribute__(self, "__dict__") or (isinstance(value, SCALARS) and name[:2] != "__"):
         note(trace, self, name, read_attribute, value)
     return value
 
@@ -195,7 +195,7 @@ def snapshot(value: Any) -> Any:
     """Equal for values that a trace need not tell apart: scalars by value, containers by contents, the rest by
     identity."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return (kind, value)
     if kind is list or kind is tuple:
         return (kind, *[snapshot(element) for element in value])

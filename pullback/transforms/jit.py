@@ -283,8 +283,10 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> A
 
     Tensors that the function reads from outside are read again at each call; tensors that it rebinds (``x += v``,
     ``x[i] = v``, ``x.assign(v)``, an optimizer's step, a generator's state, a ``.grad``) are rebound after each call.
-    Attributes of modules that it reads are watched, and the function is recorded again when one has changed. Other
-    Python effects happen only when it is recorded.
+    The Python values that it sees are watched, and the function is recorded again when one has changed: attributes of
+    modules, what it and the functions that it names close over, globals, attributes of plain objects, the elements of
+    small lists and dicts among these. Not watched are the contents of NumPy arrays and of large containers, and what
+    the function itself changes: Python effects happen only when it is recorded.
 
     Raises TraceError where the function needs the value of a traced tensor, naming the line; errors of the
     function itself pass through and leave everything as it was.

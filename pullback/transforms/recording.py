@@ -23,6 +23,7 @@ from ..tensor import Tensor
 from . import pytree
 from .guards import Guarded, Guards, recording
 from .lineage import Recipe, evaluated_leaf
+from .surroundings import Surroundings
 from .variant import Captured, Plan, Source, Spec, Variant
 
 # What a function may return besides tensors: the same at every call.
@@ -97,6 +98,8 @@ def record(
     pinned: argument leaves whose identity matters. Raises Untraceable if the function cannot be recorded now.
     """
     trace = Trace()
+    plain = [arg for arg in [*args, *kwargs.values()] if not isinstance(arg, Tensor)]
+    surroundings = Surroundings(function, plain)
     try:
         with recording(), trace:
             _own_modules(trace, [*args, *kwargs.values()])
@@ -114,7 +117,8 @@ def record(
             structure = None
         elif type(result) is tuple and len(result) == len(leaves) and all(map(_is, result, leaves)):
             structure = tuple
-        return _Builder(trace, arguments, leaves, structure).variant(_modules(result))
+        surroundings.settle()
+        return _Builder(trace, arguments, leaves, structure).variant(_modules(result), surroundings)
     finally:
         trace.close()
 
@@ -255,7 +259,7 @@ class _Builder:
 
     # -- the variant -------------------------------------------------------------------------------------------------
 
-    def variant(self, modules: tuple[tuple[int, int, int], ...]) -> Variant:
+    def variant(self, modules: tuple[tuple[int, int, int], ...], surroundings: Surroundings) -> Variant:
         """Compile."""
         differentiable = [
             i for i, node in enumerate(self.outputs)
@@ -310,7 +314,7 @@ class _Builder:
             from ..compiler.program import compile_program
 
             program = compile_program(self.nodes, self.outputs, donate=sorted(reusable))
-        return Variant(program, plan, Guards(self.trace), recipe)
+        return Variant(program, plan, Guards(self.trace), surroundings, recipe)
 
     def _argument_plan(self, kept: set[int]) -> tuple[tuple[int, str], ...] | None:
         inputs = self.arguments.inputs

@@ -27,6 +27,7 @@ from ..tensor import Tensor
 from . import pytree
 from .guards import Guarded, Guards
 from .lineage import Call, Recipe, evaluated_leaf
+from .surroundings import Surroundings
 
 MISS = object()  # the variant does not serve this call
 IN_LINE = object()  # the function has to be called in line: see Variant.__call__
@@ -103,13 +104,17 @@ class Variant:
 
     __slots__ = (
         "_arguments", "_captured", "_captured_ids", "_guards", "_is_pure", "_is_single", "_is_stateful", "_is_tuple",
-        "_only_values", "_plan", "_program", "_ranges", "_recipe", "_specs", "_tokens",
+        "_only_values", "_plan", "_program", "_ranges", "_recipe", "_specs", "_surroundings",
+        "_tokens",
     )
 
-    def __init__(self, program: Any, plan: Plan, guards: Guards, recipe: Recipe | None) -> None:
+    def __init__(
+        self, program: Any, plan: Plan, guards: Guards, surroundings: Surroundings, recipe: Recipe | None
+    ) -> None:
         self._program = program
         self._plan = plan
         self._guards = guards
+        self._surroundings = surroundings if surroundings else None
         self._recipe = recipe
         self._captured = plan.captured
         self._tokens: dict[int, Any] = {}  # of the modules among the results, or None
@@ -142,6 +147,8 @@ class Variant:
         is_new: it was recorded for this call, so its guards hold.   IN_LINE: a running transform follows a tensor that
         the function reads, or an integer is not in its range, which without jit is an error, or not, case by case.
         """
+        if self._surroundings is not None and not is_new and not self._surroundings.hold():
+            return MISS
         for position, low, high in self._ranges:
             if not low <= leaves[position] <= high:
                 return IN_LINE

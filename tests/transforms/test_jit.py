@@ -813,6 +813,91 @@ def test_a_module_as_an_argument():
 # -- other transforms --------------------------------------------------------------------------------------------------
 
 
+gain = 2.0
+
+
+def amplified(x):
+    return x * gain
+
+
+def test_closures_and_globals_are_watched():
+    global gain
+    offset, layers, settings, weight, runs = 1.0, [pb.sin], {"scale": 2.0}, pb.ones(2), Count()
+
+    def shifted(x):
+        return x + offset
+
+    @pb.jit
+    def f(x):
+        runs()
+        for layer in layers:
+            x = layer(x)
+        return shifted(amplified(x)) * settings["scale"] * weight
+
+    def expected():
+        value = np.full(2, 0.5)
+        for layer in layers:
+            value = getattr(np, layer.__name__)(value)
+        return (value * gain + offset) * settings["scale"] * np.asarray(weight)
+
+    x = pb.full(2, 0.5)
+    close(f(x), expected())
+    try:
+        gain = 3.0
+        close(f(x), expected())
+        offset = -1.0
+        close(f(x), expected())
+        layers.append(pb.cos)
+        close(f(x), expected())
+        settings["scale"] = 0.5
+        close(f(x), expected())
+        old, weight = weight, pb.full(2, 7.0)
+        close(f(x), expected())
+        count = runs.n
+        assert count == 6
+        weight += 1  # a value, which is read at each call
+        close(f(x), expected())
+        assert runs.n == count and old is not weight
+    finally:
+        gain = 2.0
+    close(f(x), expected())
+
+
+def test_attributes_of_plain_objects_are_watched():
+    runs = Count()
+
+    class Trainer:
+        def __init__(self):
+            self.scale, self.layers, self.weight, self.count, self.losses = 2.0, [3.0], pb.ones(1), 0, []
+
+        def scaled(self, x):
+            return x * self.scale
+
+        def step(self, x):
+            runs()
+            self.steps = getattr(self, "steps", 0) + 1
+            return self.scaled(x) * sum(self.layers) * self.weight
+
+        jitted = pb.jit(step)
+
+        def fit(self, step, count):
+            for _ in range(count):
+                self.count += 1  # not what the step reads
+                self.losses.append(float(step(pb.ones(1))))
+            return self.losses[-1]
+
+    trainer = Trainer()
+    for step in (pb.jit(trainer.step), trainer.jitted, pb.jit(lambda x: trainer.step(x))):
+        before = runs.n
+        trainer.scale, trainer.layers, trainer.weight = 2.0, [3.0], pb.ones(1)
+        assert trainer.fit(step, 3) == 6.0 and runs.n == before + 1
+        trainer.scale = 4.0
+        assert trainer.fit(step, 2) == 12.0 and runs.n == before + 2
+        trainer.layers.append(1.0)
+        trainer.weight = pb.full(1, 2.0)
+        assert trainer.fit(step, 2) == 32.0 and runs.n == before + 3
+
+
 def test_jit_inside_jit_runs_in_line():
     g = pb.jit(lambda x: x * 3)
     f = pb.jit(lambda x: g(x) + g(x + 1))
