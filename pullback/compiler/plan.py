@@ -13,7 +13,8 @@ from typing import Any
 from ..errors import CompileError
 from ..runtime.buffers import padded
 from .contraction import ContractionPlan
-from .fuse import Fuser, Group, bits
+from .fuse import Fuser
+from .groups import Group, bits
 from .loops import Kernel
 from .schedule import KernelBuilder
 from .values import Value

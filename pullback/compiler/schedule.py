@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import CompileError
-from .fuse import Fuser, Group, gather_lead, reduced_strides
+from .fuse import Fuser
+from .groups import Group, gather_lead, reduced_strides
 from .loops import Access, Expression, Fold, Kernel, Scatter, Stage
 from .values import Value
 from .views import Linear, NotAffineError, row_major, split
