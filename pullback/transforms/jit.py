@@ -282,7 +282,8 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> A
     objects and the arguments named in ``static_argnames`` are part of what is compiled.
 
     Tensors that the function reads from outside are read again at each call; tensors that it rebinds (``x += v``,
-    ``x[i] = v``, ``x.assign(v)``, an optimizer's step, a generator's state, a ``.grad``) are rebound after each call.
+    ``x[i] = v``, ``x.assign(v)``, an optimizer's step, a generator's state, a ``.grad``; also a variable or attribute
+    that holds a tensor and is given another of its shape and dtype) are rebound after each call.
     The Python values that it sees are watched, and the function is recorded again when one has changed: attributes of
     modules, what it and the functions that it names close over, globals, attributes of plain objects, the elements of
     small lists and dicts among these. Not watched are the contents of NumPy arrays and of large containers, and what

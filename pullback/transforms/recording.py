@@ -110,7 +110,12 @@ def record(
             entered = {name: arguments.enter(kwargs[name]) for name in sorted(kwargs) if not is_static(name)}
             named = {name: entered.get(name, arg) for name, arg in kwargs.items()}
             trace.pinned.update(pinned)
-            result = function(*given, **named)
+            try:
+                result = function(*given, **named)
+            except BaseException:
+                surroundings.put_back(trace, rebind=False)
+                raise
+            surroundings.put_back(trace, rebind=True)
             leaves, structure = pytree.flatten(result)
             _read_all(trace, leaves)
         if leaves and result is leaves[0]:

@@ -14,8 +14,12 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 from weakref import ref
 
+from ..errors import TraceError
+from ..graph.handle import Handle
 from ..graph.state import PACKAGE_DIRECTORY
+from ..graph.trace import Trace
 from .guards import SCALARS, Guarded, snapshot
+from .pytree import leaves
 
 _MAX_FUNCTIONS = 100  # that are looked into
 _MAX_ELEMENTS = 100  # of a container that is compared by its contents
@@ -28,7 +32,7 @@ _MISSING = object()
 class _Name(NamedTuple):
     """Where a value is found. holder: a cell, a dict of globals, or a weak reference to an object."""
 
-    kind: str  # "cell", "global", "attribute"
+    kind: str  # "variable" (of an enclosing function), "global", "attribute"
     holder: Any
     name: str
 
@@ -36,7 +40,7 @@ class _Name(NamedTuple):
         """The value now; ``_MISSING`` if there is none."""
         if self.kind == "global":
             return self.holder.get(self.name, _MISSING)
-        if self.kind == "cell":
+        if self.kind == "variable":
             try:
                 return self.holder.cell_contents
             except ValueError:
@@ -45,13 +49,32 @@ class _Name(NamedTuple):
         return _MISSING if owner is None else owner.__dict__.get(self.name, _MISSING)
 
 
+    def write(self, value: Any) -> None:
+        """Make the name stand for ``value``."""
+        if self.kind == "global":
+            self.holder[self.name] = value
+        elif self.kind == "variable":
+            self.holder.cell_contents = value
+        elif (owner := self.holder()) is not None:
+            owner.__dict__[self.name] = value
+
+
+def _is_traced(leaf: Any, trace: Trace) -> bool:
+    return isinstance(leaf, Handle) and leaf._node.trace is trace
+
+
+def _type(handle: Handle) -> str:
+    return f"{handle.node.dtype.name}{list(handle.node.shape)}"
+
+
 class Surroundings:
     """The watched names of one function, with the values that they had when this was made."""
 
-    __slots__ = ("_attributes", "_cells", "_items", "_others")
+    __slots__ = ("_attributes", "_before", "_cells", "_items", "_others")
 
     def __init__(self, function: Any, objects: list[Any]) -> None:
         walk = _Walk(function, objects)
+        self._before = list(walk.found.values())
         # What holds one object, a scalar or one that is followed weakly, is compared in line.
         self._cells: list[tuple[Any, Any, Any]] = []
         self._items: list[tuple[dict[str, Any], str, Any, Any]] = []
@@ -64,7 +87,7 @@ class Surroundings:
                 continue
             reference = None if is_scalar else ref(value)
             value = value if is_scalar else None
-            if name.kind == "cell":
+            if name.kind == "variable":
                 self._cells.append((name.holder, reference, value))
             elif name.kind == "global":
                 self._items.append((name.holder, name.name, reference, value))
@@ -94,9 +117,43 @@ class Surroundings:
                 return False
         return not self._others or all(_snapshot(where.read()) == value for where, value in self._others)
 
+    def put_back(self, trace: Trace, rebind: bool) -> None:
+        """Give names that the traced function has bound to tensors of its own what they were bound to before.
+
+        rebind: a tensor that was replaced by one of its shape and dtype is rebound, as if the function had assigned to
+        it. Raises TraceError for a value with tensors in it that was replaced by another.
+        """
+        changed = []
+        for name, value in self._before:
+            now = name.read()
+            if now is not value and any(isinstance(leaf, Handle) for leaf in leaves(value)):
+                changed.append((name, value, now))
+        if not any(_is_traced(leaf, trace) for *_, now in changed for leaf in leaves(now)):
+            return
+        for name, value, _ in changed:
+            name.write(value)
+        if not rebind:
+            return
+        new = []
+        for name, before, after in changed:
+            if not (isinstance(before, Handle) and isinstance(after, Handle)):
+                what = "values with tensors in them"
+            elif before.node.shape != after.node.shape or before.node.dtype is not after.node.dtype:
+                what = f"{_type(before)} and {_type(after)}"
+            else:
+                new.append((before, after.node))
+                continue
+            raise TraceError(
+                f"jit: the function replaces the {name.kind} {name.name!r}, which jit can do for a tensor by one of "
+                f"its shape and dtype only, not for {what}; return the new value and replace it outside"
+            )
+        for before, node in new:
+            before.rebind(node)
+
     def settle(self) -> None:
         """Watch no longer what has changed since this was made."""
-        self._cells = [item for item in self._cells if _equal(_Name("cell", item[0], "").read(), *item[1:])]
+        self._before = []
+        self._cells = [item for item in self._cells if _equal(_Name("variable", item[0], "").read(), *item[1:])]
         self._items = [item for item in self._items if _equal(item[0].get(item[1], _MISSING), *item[2:])]
         self._attributes = [
             item for item in self._attributes if _equal(_Name("attribute", *item[:2]).read(), *item[2:])
@@ -178,7 +235,7 @@ class _Walk:
             return
         self._functions[id(function)] = function
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-            self._name(_Name("cell", cell, name), id(cell))
+            self._name(_Name("variable", cell, name), id(cell))
         for name in _globals_read(code):
             self._name(_Name("global", function.__globals__, name), id(function.__globals__))
 

@@ -863,6 +863,74 @@ def test_closures_and_globals_are_watched():
     close(f(x), expected())
 
 
+total = pb.zeros(2)
+
+
+def test_a_variable_that_the_function_replaces_is_rebound():
+    global total
+
+    class Average:
+        def __init__(self):
+            self.value = pb.zeros(2)
+
+        @pb.jit
+        def __call__(self, x):
+            self.value = 0.5 * self.value + x
+            return self.value
+
+    previous, current, runs = pb.zeros(()), pb.ones(()), Count()
+
+    @pb.jit
+    def fibonacci():
+        nonlocal previous, current
+        runs()
+        previous, current = current, previous + current
+
+    @pb.jit
+    def add(x):
+        global total
+        total = total + x
+
+    averages = Average(), Average()
+    for _ in range(3):
+        fibonacci()
+        add(pb.ones(2))
+        averages[0](pb.ones(2))
+    close(averages[1](pb.ones(2)), [1, 1])
+    assert (float(previous), float(current), runs.n) == (2.0, 3.0, 1)
+    close(total, [3, 3])
+    close(averages[0].value, [1.75, 1.75])
+    total = pb.zeros(2)
+    add(pb.ones(2))
+    close(total, [1, 1])
+
+
+def test_a_variable_that_cannot_be_rebound_keeps_its_value():
+    state, scale = {"weight": pb.ones(2)}, pb.ones(2)
+
+    def replace():
+        nonlocal state
+        state = {"weight": state["weight"] * 2}
+
+    def reduce():
+        nonlocal scale
+        scale = pb.sum(scale)
+
+    def fail():
+        nonlocal scale
+        scale = scale * 2
+        raise RuntimeError("no")
+
+    with pytest.raises(TraceError, match="replaces the variable 'state'"):
+        pb.jit(replace)()
+    with pytest.raises(TraceError, match=r"'scale'.* not for float32\[2\] and float32\[\]"):
+        pb.jit(reduce)()
+    with pytest.raises(RuntimeError):
+        pb.jit(fail)()
+    close(state["weight"], [1, 1])
+    close(scale, [1, 1])
+
+
 def test_attributes_of_plain_objects_are_watched():
     runs = Count()
 
