@@ -6,38 +6,30 @@ it loads. A cheap value of another group is computed again instead of loaded whe
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..errors import CompileError
+from .expressions import ExpressionTable, Pruner
 from .fuse import Fuser
 from .groups import Group, gather_lead, reduced_strides
-from .loops import Access, Expression, Fold, Kernel, Scatter, Stage
+from .loops import Access, Expression, Fold, Kernel, Scatter
+from .stages import collapse, plan_stages
 from .values import Value
 from .views import Linear, NotAffineError, row_major, split
 
 RECOMPUTE_COST = 2.0  # an op this cheap may be computed twice
 RECOMPUTE_DEPTH = 3
-SPILL_COST = 8.0  # an expression this dear is kept in scratch memory between the stages of a row
 
 
-class KernelBuilder:
+class KernelBuilder(ExpressionTable):
     """Builds the kernel of one group. ``demanded`` holds the ids of values that need a buffer; it is added to."""
 
     def __init__(self, fuser: Fuser, group: Group, demanded: dict[int, Value]) -> None:
+        super().__init__()
         self.fuser = fuser
         self.group = group
         self.demanded = demanded
         self.domain = group.domain
         self.reduced = group.reduced
         self.canonical = {level: group.canonical(level, self.domain, self.reduced) for level in ("full", "reduced")}
-        self.expressions: list[Expression] = []
-        self.costs: list[float] = []
-        self.depths: list[int] = []
-        self.accesses: list[Access] = []
-        self.iotas: list[tuple[int, tuple[int, ...]]] = []
-        self.checks: list[tuple[int, Value]] = []
-        self.terms: list[int] = []
-        self.folds: list[Fold] = []
         self._ids: dict[Expression, int] = {}
         self._access_ids: dict[tuple[int, Linear], int] = {}
         self._memo: dict[tuple[int, Linear], int] = {}
@@ -269,7 +261,7 @@ class KernelBuilder:
     def _finish(
         self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None
     ) -> Kernel:
-        prune = _Pruner(self, stores, row_stores, scatter)
+        prune = Pruner(self, stores, row_stores, scatter)
         domain, reduced, chunks = self.domain, self.reduced, self.group.chunks
         accesses = prune.accesses
         iotas = prune.iotas
@@ -305,111 +297,6 @@ class KernelBuilder:
         return kernel
 
 
-class _Pruner:
-    """Renumbers what the roots use, in order of first use: equal kernels then have equal keys."""
-
-    def __init__(
-        self,
-        b: KernelBuilder,
-        stores: list[tuple[int, int]],
-        row_stores: list[tuple[int, int]],
-        scatter: Scatter | None,
-    ) -> None:
-        self.b = b
-        self.expressions: list[Expression] = []
-        self.costs: list[float] = []
-        self.own_costs: list[float] = []
-        self.depths: list[int] = []
-        self.accesses: list[Access] = []
-        self.iotas: list[tuple[int, tuple[int, ...]]] = []
-        self.checks: list[tuple[int, Value]] = []
-        self.terms: list[int] = []
-        self.folds: list[Fold] = []
-        self.map: dict[int, int] = {}
-        self.access_map: dict[int, int] = {}
-        self._fold_map: dict[int, int] = {}
-        roots = [expression for _, expression in (*stores, *row_stores)]
-        if scatter is not None:
-            roots += [scatter.value, *(argument for argument, _ in scatter.terms)]
-        for expression in self._order(roots):
-            self._copy(expression)
-        self.stores = [(self._access(access), self.map[e]) for access, e in stores]
-        self.row_stores = [(self._access(access), self.map[e]) for access, e in row_stores]
-        self.scatter = None
-        if scatter is not None:
-            terms = []
-            for argument, term in scatter.terms:
-                terms.append((self.map[argument], len(self.terms)))
-                self.terms.append(b.terms[term])
-            self.scatter = Scatter(self._access(scatter.access), self.map[scatter.value], tuple(terms), scatter.mode)
-
-    def _arguments(self, expression: Expression) -> tuple[int, ...]:
-        kind = expression[0]
-        if kind == "op":
-            return tuple(expression[4])
-        if kind == "check":
-            return (expression[1],)
-        if kind == "lookup":
-            return tuple([argument for argument, _ in expression[3]])
-        if kind == "fold":
-            return (self.b.folds[expression[1]].argument,)
-        return ()
-
-    def _order(self, roots: list[int]) -> list[int]:
-        order: list[int] = []
-        seen: set[int] = set()
-        stack = [(root, False) for root in reversed(roots)]
-        while stack:
-            number, done = stack.pop()
-            if done:
-                order.append(number)
-                continue
-            if number in seen:
-                continue
-            seen.add(number)
-            stack.append((number, True))
-            stack.extend((a, False) for a in reversed(self._arguments(self.b.expressions[number])) if a not in seen)
-        return order
-
-    def _access(self, access: int) -> int:
-        found = self.access_map.get(access)
-        if found is None:
-            found = self.access_map[access] = len(self.accesses)
-            self.accesses.append(self.b.accesses[access])
-        return found
-
-    def _copy(self, number: int) -> None:
-        b = self.b
-        expression = b.expressions[number]
-        kind = expression[0]
-        arguments = self._arguments(expression)
-        if kind == "load":
-            expression = (kind, self._access(expression[1]), expression[2])
-        elif kind == "iota":
-            self.iotas.append(b.iotas[expression[1]])
-            expression = (kind, len(self.iotas) - 1, expression[2])
-        elif kind == "op":
-            expression = (*expression[:4], tuple([self.map[a] for a in expression[4]]), expression[5])
-        elif kind == "check":
-            self.checks.append(b.checks[expression[2]])
-            expression = (kind, self.map[expression[1]], len(self.checks) - 1)
-        elif kind == "lookup":
-            terms = []
-            for argument, term in expression[3]:
-                terms.append((self.map[argument], len(self.terms)))
-                self.terms.append(b.terms[term])
-            expression = (kind, self._access(expression[1]), expression[2], tuple(terms))
-        elif kind == "fold":
-            fold = b.folds[expression[1]]
-            self.folds.append(Fold(fold.instruction, self.map[fold.argument], fold.dtype, fold.stage))
-            expression = (kind, len(self.folds) - 1, expression[2])
-        self.map[number] = len(self.expressions)
-        self.expressions.append(expression)
-        self.costs.append(b.costs[number])
-        self.depths.append(b.depths[number])
-        self.own_costs.append(b.costs[number] - sum(b.costs[a] for a in arguments) if kind != "fold" else 1.0)
-
-
 def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], folds: bool, scatter: bool) -> str:
     if not domain:
         return "sequential" if scatter else "scalar"
@@ -418,116 +305,3 @@ def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], folds: bool, scatt
     if not folds and not scatter:
         return "map"
     return "row" if reduced[-1] else "column"
-
-
-def collapse(
-    domain: tuple[int, ...],
-    reduced: tuple[bool, ...],
-    accesses: list[Access],
-    iotas: list[tuple[int, tuple[int, ...]]],
-    chunks: tuple[int, int, int] | None,
-) -> tuple[Any, Any, list[Access], list[tuple[int, tuple[int, ...]]], Any]:
-    """Drop loops of one step, and make one loop of two neighbours wherever all positions allow it."""
-    # The chunk loop and the row loop that it cuts keep their places even with one step.
-    first = 1 if chunks is not None else 0
-    cut = reduced.index(True) if chunks is not None else -1
-    keep = [dim for dim, extent in enumerate(domain) if extent != 1 or dim < first or dim == cut]
-    groups: list[list[int]] = []
-    for dim in keep:
-        last = groups[-1] if groups else None
-        if (
-            last is not None
-            and last[-1] >= first
-            and reduced[last[-1]] == reduced[dim]
-            and all(a.strides[last[-1]] == a.strides[dim] * domain[dim] for a in accesses)
-            and all(c[last[-1]] == c[dim] * domain[dim] for _, c in iotas)
-        ):
-            last.append(dim)
-        else:
-            groups.append([dim])
-    extents = []
-    for group in groups:
-        extent = 1
-        for dim in group:
-            extent *= domain[dim]
-        extents.append(extent)
-        if chunks is not None and cut in group:
-            inner = extent // domain[cut]
-            chunks = (chunks[0], chunks[1] * inner, chunks[2] * inner)
-    last_of = [group[-1] for group in groups]
-    return (
-        tuple(extents),
-        tuple(reduced[dim] for dim in last_of),
-        [Access(a.value, a.offset, tuple(a.strides[dim] for dim in last_of)) for a in accesses],
-        [(offset, tuple(c[dim] for dim in last_of)) for offset, c in iotas],
-        chunks,
-    )
-
-
-def plan_stages(kernel: Kernel, stores: list[tuple[int, int]], costs: list[float], depths: list[int]) -> None:
-    """Divide folds and stores into walks over the row, and choose what is kept in scratch between them."""
-    count = 1 + max(
-        [fold.stage for fold in kernel.folds] + [depths[expression] for _, expression in stores], default=0
-    )
-    stages = [Stage() for _ in range(count)]
-    for number, fold in enumerate(kernel.folds):
-        stages[fold.stage].folds.append(number)
-    for access, expression in stores:
-        stages[depths[expression]].stores.append((access, expression))
-    kernel.stages = stages
-    if kernel.mode != "row" or count == 1:
-        return
-    outer = outer_expressions(kernel)
-    rows: dict[int, int] = {}
-    for depth, stage in enumerate(stages):
-        stack = [kernel.folds[n].argument for n in stage.folds] + [stored for _, stored in stage.stores]
-        seen: set[int] = set()
-        while stack:
-            number = stack.pop()
-            if number in seen or outer[number]:
-                continue
-            seen.add(number)
-            here = kernel.expressions[number]
-            if depths[number] < depth and costs[number] >= SPILL_COST and here[0] != "load":
-                if number not in rows:
-                    rows[number] = len(rows)
-                    stages[depths[number]].spills.append((number, rows[number]))
-                stage.reloads[number] = rows[number]
-                continue
-            stack.extend(expression_arguments(here))
-    kernel.spill_dtypes = tuple(expression_dtype(kernel.expressions[number]) for number in rows)
-
-
-def expression_arguments(expression: Expression) -> tuple[int, ...]:
-    """The expressions that this one reads at the same point."""
-    kind = expression[0]
-    if kind == "op":
-        return tuple(expression[4])
-    if kind == "check":
-        return (expression[1],)
-    if kind == "lookup":
-        return tuple([argument for argument, _ in expression[3]])
-    return ()
-
-
-def expression_dtype(expression: Expression) -> str:
-    return "int64" if expression[0] == "check" else str(expression[2])
-
-
-def outer_expressions(kernel: Kernel) -> list[bool]:
-    """For each expression whether it has one value a row (row, column kernels) or a vector loop (map kernels)."""
-    loops = kernel.row_loops if kernel.mode in ("row", "column", "sequential") else [kernel.vector_loop]
-    if kernel.mode == "scalar":
-        return [True] * len(kernel.expressions)
-    outer: list[bool] = []
-    for expression in kernel.expressions:
-        kind = expression[0]
-        still = all(outer[a] for a in expression_arguments(expression))
-        if kind in ("load", "lookup"):
-            strides = kernel.accesses[expression[1]].strides
-            still = still and not any(strides[dim] for dim in loops)
-        elif kind == "iota":
-            coefficients = kernel.iotas[expression[1]][1]
-            still = not any(coefficients[dim] for dim in loops)
-        outer.append(still)
-    return outer

@@ -9,8 +9,9 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..expressions import expression_arguments
 from ..loops import Kernel
-from ..schedule import expression_arguments, outer_expressions
+from ..stages import outer_expressions
 from .builder import VectorBuilder
 from .layout import ParameterLayout, main_width, unroll
 from .scalar import emit as emit_instruction

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...errors import CompileError
+from ..expressions import expression_dtype
 from ..loops import Kernel, Scatter, Stage
-from ..schedule import expression_dtype
 from .emitter import Point
 from .folds import FoldEmitter
 from .target import Target

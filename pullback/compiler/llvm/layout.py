@@ -6,8 +6,8 @@ import itertools
 from dataclasses import dataclass, field
 
 from ...dtypes import by_name
+from ..expressions import expression_dtype
 from ..loops import Kernel
-from ..schedule import expression_dtype
 from .target import Target
 
 
