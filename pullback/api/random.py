@@ -21,7 +21,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import DTypeError, RangeError, ShapeError
 from ..graph.node import Node
-from ..graph.state import state
+from ..graph.state import open_after_fork, state
 from ..interop import is_traced, materialize
 from ..ops import elementwise as ops
 from ..ops import leaf
@@ -70,7 +70,7 @@ class _Generator:
             self.counter = Tensor(_stored(0))
         finally:
             state.trace = before
-        self.lock = threading.Lock()
+        self.lock = open_after_fork(threading.Lock())
 
     def next_key(self) -> Node:
         """A key that was not drawn before."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from ..graph.state import open_after_fork
 from ..runtime import llvm_engine
 from .llvm.kernel import kernel_module
 from .llvm.target import Target
 from .loops import Kernel
 
 _addresses: dict[Any, int] = {}
-_lock = threading.Lock()
+_lock = open_after_fork(threading.Lock())
 
 
 def kernel_addresses(kernels: list[Kernel], target: Target) -> dict[int, int]:

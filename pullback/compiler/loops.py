@@ -17,7 +17,6 @@ sequential  a scatter without trailing axes: one element after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -92,6 +91,7 @@ class Kernel:
     chunks: tuple[int, int, int] | None = None
     cost: float = 1.0
     spill_dtypes: tuple[str, ...] = ()
+    _key: tuple[Any, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def vector_loop(self) -> int:
@@ -125,9 +125,14 @@ class Kernel:
             for dim, stride in enumerate(access.strides)
         )
 
-    @cached_property
+    @property
     def key(self) -> tuple[Any, ...]:
-        """What the machine code depends on."""
+        """What the machine code depends on; asked for when the kernel is complete."""
+        if self._key is None:  # not a cached_property, whose lock a forked child may find closed
+            self._key = self._structure()
+        return self._key
+
+    def _structure(self) -> tuple[Any, ...]:
         scatter = self.scatter
         return (
             self.mode,

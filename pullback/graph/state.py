@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -27,6 +27,16 @@ class State(threading.local):
 
 
 state = State()
+
+
+def open_after_fork(lock: Any) -> Any:
+    """``lock``, which a forked child finds open: the thread that may have held it does not exist there.
+
+    For locks of Python code, whose data are whole between any two instructions. Returns the lock.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # as the standard library does for its own locks
+    return lock
 
 
 def user_site() -> Site:

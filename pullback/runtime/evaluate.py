@@ -16,7 +16,7 @@ from ..errors import ArgumentError, TraceError
 from ..graph.graph import structural_key
 from ..graph.handle import is_named
 from ..graph.node import Node, topological_order
-from ..graph.state import describe_site, state
+from ..graph.state import describe_site, open_after_fork, state
 from ..graph.tracking import is_tracked
 
 Backend = Literal["compiled", "reference"]
@@ -25,7 +25,7 @@ MAX_GRAPH = 1000  # nodes in one program; a longer pending graph is cut
 MAX_PROGRAMS = 4096
 
 _backend: Backend = "compiled"
-_lock = threading.RLock()
+_lock = open_after_fork(threading.RLock())
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
 

@@ -16,12 +16,12 @@ from typing import Any
 from weakref import ref
 
 from ..graph.handle import Handle
-from ..graph.state import state
+from ..graph.state import open_after_fork, state
 from ..graph.trace import Guard, Trace
 
 _count = itertools.count(1)
 _epoch = 0
-_lock = threading.Lock()
+_lock = open_after_fork(threading.Lock())
 _recording = 0
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None))

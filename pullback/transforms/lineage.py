@@ -16,12 +16,12 @@ from ..dtypes import DType
 from ..errors import CompileError, GradientError
 from ..graph.graph import substitute
 from ..graph.node import Node
-from ..graph.state import Site, describe_site, state
+from ..graph.state import Site, describe_site, open_after_fork, state
 from ..ops import movement
 from ..ops.leaf import constant
 from ..ops.record import NoDerivative, Op
 
-_lock = threading.RLock()
+_lock = open_after_fork(threading.RLock())
 
 
 def _no_rule(*operands: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from ..dtypes import DType, of_scalar
 from ..graph.handle import _add_handle
 from ..graph.node import Node
-from ..graph.state import Site
+from ..graph.state import Site, open_after_fork
 from ..graph.trace import depends_on_placeholder
 from ..graph.tracking import open_scope
 from ..interop import numpy_to_node
@@ -33,7 +33,7 @@ MISS = object()  # the variant does not serve this call
 IN_LINE = object()  # the function has to be called in line: see Variant.__call__
 
 # Variants that rebind tensors run one at a time: two threads that draw random numbers must not read the same state.
-_stateful = threading.RLock()
+_stateful = open_after_fork(threading.RLock())
 
 
 class Spec(NamedTuple):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import enum
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import weakref
 from dataclasses import dataclass
@@ -1162,3 +1165,47 @@ def test_a_trace_belongs_to_its_thread():
     thread.join()
     close(results[0], [6, 6])
     close(w, [3, 3])
+
+
+FORK = """
+import os, signal, threading
+import pullback as pb
+from pullback.api import random
+from pullback.compiler import cache
+from pullback.runtime import evaluate
+from pullback.transforms import guards, lineage, variant
+
+pb.random.seed(0)
+step = pb.jit(lambda x: x + pb.random.uniform((2,)))
+step(pb.ones(2)).numpy()
+locks = [evaluate._lock, cache._lock, guards._lock, lineage._lock, variant._stateful, random._generator.lock]
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    for lock in locks:
+        lock.acquire()
+    held.set()
+    done.wait()
+    for lock in reversed(locks):
+        lock.release()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    weight = pb.ones(3).requires_grad_()
+    pb.sum(pb.jit(lambda w: pb.tanh(w) * 5)(weight)).backward()
+    weight.grad.numpy(), step(pb.ones(2)).numpy()
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+done.set()
+thread.join()
+assert status == 0, status
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_while_another_thread_computes():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=120)
