@@ -151,6 +151,11 @@ def _float_pair(x1: ArrayLike, x2: ArrayLike, op: str) -> tuple[Node, Node]:
     return floating(a), floating(b)
 
 
+def _wide(node: Node) -> Node:
+    """``node``, float16 and bfloat16 as float32, for a function of several steps that is rounded once."""
+    return cast_node(node, dtypes.float32) if node.dtype in (dtypes.float16, dtypes.bfloat16) else node
+
+
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """Angle of the point (x2, x1) in (-pi, pi]."""
     return Tensor(ops.atan2(*_float_pair(x1, x2, "atan2")))
@@ -164,24 +169,28 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``sqrt(x1**2 + x2**2)`` without overflow; the gradient at (0, 0) is 0."""
     a, b = _float_pair(x1, x2, "hypot")
+    dtype = a.dtype
+    a, b = _wide(a), _wide(b)
     # The result does not depend on the scale, so neither do its derivatives, of any order.
     scale = ops.stop_gradient(ops.maximum(ops.abs(a), ops.abs(b)))
     zero = ops.equal(scale, 0)
     scale = ops.where(ops.logical_or(zero, ops.logical_not(ops.isfinite(scale))), 1, scale)
     norm = ops.multiply(scale, ops.sqrt(ops.add(ops.square(ops.divide(a, scale)), ops.square(ops.divide(b, scale)))))
     infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
-    return Tensor(ops.where(zero, 0, ops.where(infinite, float("inf"), norm)))
+    return Tensor(cast_node(ops.where(zero, 0, ops.where(infinite, float("inf"), norm)), dtype))
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``log(exp(x1) + exp(x2))`` without overflow."""
     a, b = _float_pair(x1, x2, "logaddexp")
+    dtype = a.dtype
+    a, b = _wide(a), _wide(b)
     # Chosen by where, not by maximum and abs, whose derivatives at a tie would spoil the second derivative.
     first = ops.greater_equal(a, b)
     top, bottom = ops.where(first, a, b), ops.where(first, b, a)
     # Of two equal infinities the difference is NaN.
     gap = ops.where(ops.logical_and(ops.equal(a, b), ops.isinf(a)), 0, ops.subtract(bottom, top))
-    return Tensor(ops.add(top, ops.log1p(ops.exp(gap))))
+    return Tensor(cast_node(ops.add(top, ops.log1p(ops.exp(gap))), dtype))
 
 
 # -- comparison --------------------------------------------------------------------------------------------------------

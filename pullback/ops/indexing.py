@@ -246,7 +246,7 @@ def _extremum_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
     result = leaf.full(x.shape, 0, x.dtype) if by_x is None else e.where(kept, by_x, 0)
     if by_updates is not None:
         result = scatter(result, e.where(taken, by_updates, 0), indices, axes, "add")
-    return e.divide(result, e.cast(tied, x.dtype))
+    return e.cast(e.divide(e.cast(result, wide), tied), x.dtype)
 
 
 def _scatter(mode: Mode, combine: Any, kinds: str, derivative: Derivative, doc: str) -> Op:

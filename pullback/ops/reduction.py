@@ -156,9 +156,9 @@ def _prod_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
 
 
 def share_of_ties(mask: Node, axes: Ints, dtype: DType) -> Node:
-    """How many hold of ``mask`` along ``axes`` (kept), as ``dtype``; counted in float32 for the half types."""
-    wide = dtypes.float32 if dtype in _HALF else dtype
-    return e.cast(reduce_sum(e.cast(mask, wide), axes, True), dtype)
+    """How many hold of ``mask`` along ``axes`` (kept), as ``dtype``, or as float32 for the half types, of which
+    float16 ends at 65504 and neither counts beyond 2048 one by one."""
+    return reduce_sum(e.cast(mask, dtypes.float32 if dtype in _HALF else dtype), axes, True)
 
 
 def _extremum_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
@@ -169,7 +169,8 @@ def _extremum_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
     count = share_of_ties(tied, axes, x.dtype)
     if not keepdims:
         count = movement.reshape(count, node.shape)
-    return e.divide(reduce_sum(e.where(tied, tangent, 0), axes, keepdims), count)  # type: ignore[arg-type]
+    shared = e.cast(e.where(tied, tangent, 0), count.dtype)  # type: ignore[arg-type]
+    return e.cast(e.divide(reduce_sum(shared, axes, keepdims), count), x.dtype)
 
 
 _BOOLEAN = NoDerivative("its result is boolean")

@@ -295,3 +295,10 @@ def test_second_derivatives_where_operands_tie_or_vanish(function, formula):
 def test_nan_is_not_a_flat_spot_of_hypot():
     gradient = pb.grad(lambda a, b: pb.hypot(a, b), argnums=(0, 1))
     assert np.isnan([g.item() for g in gradient(pb.asarray(np.nan), pb.asarray(2.0))]).all()
+
+
+def test_half_types_are_rounded_once():
+    a, b = np.float16([-0.712, 300, 40000]), np.float16([-0.809, 400, 30000])
+    for function, formula in ((pb.logaddexp, np.logaddexp), (pb.hypot, np.hypot)):
+        found = np.asarray(function(a, b))
+        np.testing.assert_array_equal(found, formula(a.astype(np.float64), b.astype(np.float64)).astype(np.float16))

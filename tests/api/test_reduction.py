@@ -155,3 +155,9 @@ def test_gradients_of_statistics():
         lambda a: pb.mean(a, axis=-1),
     ):  # fmt: skip
         check_grads(function, (pb.asarray(X),))
+
+
+def test_more_ties_than_float16_can_count():
+    x = pb.zeros(70000, dtype="float16")
+    gradient = np.asarray(pb.grad(lambda a: pb.max(a))(x), np.float64)
+    np.testing.assert_allclose(gradient, np.float16(1 / 70000), rtol=0.01)
