@@ -108,6 +108,16 @@ def _handles(node: Node) -> Iterator[Any]:
             yield handle
 
 
+def _owners(leaf: Node) -> list[Any]:
+    """The live tensors that collect the gradient of ``leaf``: those that it was made for, whatever value they have by
+    now (a loss may be older than the last step of the optimizer)."""
+    handles = leaf.handles
+    if handles is None:
+        return []
+    found = [reference() for reference in (handles if isinstance(handles, tuple) else (handles,))]
+    return list({id(handle): handle for handle in found if handle is not None and handle._requires_grad}.values())
+
+
 def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook] | None]:
     """The nodes below ``output`` at which gradients are collected, and the hooks of the tensors on the way."""
     leaves: list[Node] = []
@@ -127,7 +137,8 @@ def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook] | None]:
         if is_leaf:
             leaves.append(node)
         if node.handles is not None:
-            functions = [hook for handle in _handles(node) if handle._hooks for hook in handle._hooks]
+            named = _owners(node) if is_leaf else _handles(node)
+            functions = [hook for handle in named if handle._hooks for hook in handle._hooks]
             if functions:
                 hooks[id(node)] = _chain(functions)
     return leaves, hooks or None
@@ -158,8 +169,11 @@ def _collect(leaves: list[Node], found: list[Node | None]) -> None:
     for leaf, gradient in zip(leaves, found):
         if gradient is None:
             continue
-        for handle in _handles(leaf):
-            if not handle._requires_grad:
-                continue
+        for handle in _owners(leaf):
+            if handle.shape != leaf.shape or handle.dtype is not leaf.dtype:
+                raise GradientError(
+                    f"backward: a tensor of shape {leaf.shape} and dtype {leaf.dtype.name} is {handle.dtype.name}"
+                    f"{list(handle.shape)} by now; compute the result again, or convert before computing it"
+                )
             before = handle.grad
             handle.grad = Tensor(gradient if before is None else add(before.node, gradient))

@@ -27,6 +27,45 @@ def test_backward_accumulates():
     np.testing.assert_array_equal(np.asarray(x.grad), [3.0, 3.0])
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_loss_that_is_older_than_the_last_update(jitted):
+    x = leaf(1.0, 2.0)
+    optimizer = pb.optim.SGD([x], lr=0.5)
+
+    def step():
+        first, second = pb.sum(2 * x), pb.sum(x * x)
+        first.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        second.backward()  # at the value that x had
+        return second
+
+    result = (pb.jit(step) if jitted else step)()
+    assert float(result) == 5.0
+    np.testing.assert_array_equal(np.asarray(x), [0.0, 1.0])
+    np.testing.assert_array_equal(np.asarray(x.grad), [2.0, 4.0])
+
+
+def test_a_loss_of_a_jitted_function_that_is_older_than_the_last_update():
+    x = leaf(1.0, 2.0)
+    seen = []
+    x.register_hook(seen.append)
+    loss = pb.jit(lambda: pb.sum(x * x))()
+    with pb.no_grad():
+        x += 1
+    update = pb.jit(lambda: x.assign(x * 2))
+    update()
+    update()
+    loss.backward()
+    np.testing.assert_array_equal(np.asarray(x.grad), [2.0, 4.0])
+    assert len(seen) == 1
+    half = leaf(1.0, dtype="float32")
+    loss = pb.sum(half)
+    half.rebind(half.astype("float16").detach().node)
+    with pytest.raises(pb.errors.GradientError, match=r"float32 is float16\[1\] by now"):
+        loss.backward()
+
+
 def test_several_leaves_and_one_that_is_not_reached():
     a, b, c = leaf(1.0, 2.0), leaf(3.0), leaf(4.0)
     pb.sum(a * b).backward()
