@@ -35,7 +35,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, copy: bool | None = None, device:
     ``__array__`` or ``__dlpack__``.
 
     NumPy arrays keep their dtype, and their memory is shared where the layout allows: later writes to the array then
-    show in the tensor. Python floats take the default float dtype, ints int64.
+    show in the tensor, and in what was made of it but not computed yet. (An array given to any other function, or to
+    one under ``jit``, is copied or used at once.) Python floats take the default float dtype, ints int64.
 
     copy: True never shares memory; False raises ValueError where a copy would be needed; None copies as needed.
     Raises DTypeError for objects without a numeric dtype, ShapeError for ragged lists.
