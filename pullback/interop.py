@@ -153,16 +153,19 @@ def from_dlpack_node(obj: Any, copy: bool | None) -> Node:
 # -- pickling ----------------------------------------------------------------------------------------------------------
 
 
-def pack(tensor: Tensor) -> tuple[str, tuple[int, ...], bytes, bool]:
+def pack(tensor: Tensor) -> tuple[str, tuple[int, ...], bytes, bool | None]:
     """What a pickled tensor holds: dtype name, shape, bytes in C order, whether it asks for a gradient."""
     node = tensor.node
     return node.dtype.name, node.shape, materialize(node, "pickling").tobytes(), tensor._requires_grad
 
 
-def unpack(name: str, shape: tuple[int, ...], content: bytes, requires_grad: bool) -> Tensor:
+def unpack(name: str, shape: tuple[int, ...], content: bytes, requires_grad: bool | None) -> Tensor:
     """The tensor that :func:`pack` described."""
     from .tensor import Tensor
 
     array = np.frombuffer(content, dtypes.by_name(name).numpy).reshape(shape)
     tensor = Tensor(leaf.data(array, True))
-    return tensor.requires_grad_() if requires_grad else tensor
+    if requires_grad:
+        return tensor.requires_grad_()
+    tensor._requires_grad = requires_grad
+    return tensor

@@ -106,7 +106,7 @@ class Tensor(Methods):
     __array_ufunc__ = None  # NumPy arrays leave mixed operators to Tensor
 
     _grad: Tensor | None
-    _requires_grad: bool
+    _requires_grad: bool | None  # None: a parameter that is frozen for now
     _hooks: Any
 
     def __init__(self, node: Node) -> None:
@@ -251,11 +251,9 @@ class Tensor(Methods):
     # -- copies --------------------------------------------------------------------------------------------------------
 
     def __copy__(self) -> Tensor:
-        if self._requires_grad:
-            copied = Tensor(_leaf(self.node))
-            copied._requires_grad = True
-            return copied
-        return Tensor(self.node)
+        copied = Tensor(_leaf(self.node) if self._requires_grad else self.node)
+        copied._requires_grad = self._requires_grad
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         copied = self.__copy__()
@@ -341,12 +339,13 @@ class Tensor(Methods):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make ``backward()`` collect this tensor's gradient in ``.grad`` (or no longer); returns the tensor.
 
+        A tensor that required a gradient once stays a parameter of its module while it is frozen by False.
         Raises GradientError for an integer or bool tensor.
         """
         node = self.node
         if not requires_grad:
             if self._requires_grad or node.rg:
-                self._requires_grad = False
+                self._requires_grad = None if self._requires_grad else False
                 with no_grad():
                     Handle.rebind(self, _cut(node))
             return self

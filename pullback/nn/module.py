@@ -52,8 +52,8 @@ class _Structure:
     """What a module is apart from its tensors and submodules (its *children*).
 
     names: attributes that hold children, each with its skeleton, None for a child itself.   paths: of all children.
-    trained: which of them are parameters.   static: the other attributes.   plain: the attributes that are children, if
-    no container holds any.
+    trained: for each True if it is a parameter, None if it is a frozen one, else False.   static: the other attributes.
+    plain: the attributes that are children, if no container holds any.
     """
 
     __slots__ = ("cls", "inherited", "is_mutable", "key", "names", "paths", "plain", "static", "trained")
@@ -79,8 +79,8 @@ class _Structure:
         self.paths = tuple(paths)
         self.plain = self.paths if len(self.paths) == len(names) and all(s is None for _, s in names) else None
         inherited = module._inherited or ()
-        self.trained = tuple([
-            isinstance(child, Tensor) and (child._requires_grad or path in inherited)
+        self.trained: tuple[bool | None, ...] = tuple([
+            (path in inherited or child._requires_grad) if isinstance(child, Tensor) else False
             for child, path in zip(children, paths)
         ])
         self.inherited = frozenset([path for path, trained in zip(paths, self.trained) if trained])
@@ -296,8 +296,8 @@ class Module(Guarded):
             stack += reversed(children)
         return leaves
 
-    def _named_children(self) -> Iterator[tuple[str, Any, bool]]:
-        """Path, tensor or module, and whether it is a parameter."""
+    def _named_children(self) -> Iterator[tuple[str, Any, bool | None]]:
+        """Path, tensor or module, and whether it is a parameter (None: a frozen one)."""
         structure, children = self._own()
         return zip(structure.paths, children, structure.trained)
 
@@ -334,7 +334,7 @@ class Module(Guarded):
         """The modules directly below."""
         return (child for _, child in self.named_children())
 
-    def _named_tensors(self) -> Iterator[tuple[str, Tensor, bool]]:
+    def _named_tensors(self) -> Iterator[tuple[str, Tensor, bool | None]]:
         for path, module in self.named_modules():
             for name, child, trained in module._named_children():
                 if isinstance(child, Tensor):
@@ -344,19 +344,19 @@ class Module(Guarded):
         """Every parameter with its dotted path, a shared one once."""
         seen: set[int] = set()
         for name, tensor, trained in self._named_tensors():
-            if trained and id(tensor) not in seen:
+            if trained is not False and id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield name, tensor
 
     def parameters(self) -> Iterator[Tensor]:
-        """Every tensor that requires a gradient, a shared one once."""
+        """Every tensor that requires a gradient, or did until it was frozen; a shared one once."""
         return (tensor for _, tensor in self.named_parameters())
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
         """Every other tensor with its dotted path, a shared one once."""
         seen: set[int] = set()
         for name, tensor, trained in self._named_tensors():
-            if not trained and id(tensor) not in seen:
+            if trained is False and id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield name, tensor
 
@@ -419,10 +419,9 @@ class Module(Guarded):
             tensor.grad = None
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Freeze (False) every parameter, or make a parameter of every floating tensor."""
-        for _, tensor, trained in list(self._named_tensors()):
-            if trained is not requires_grad and tensor.dtype.kind == "f":
-                tensor.requires_grad_(requires_grad)
+        """Freeze every parameter (False), or train every parameter again."""
+        for tensor in list(self.parameters()):
+            tensor.requires_grad_(requires_grad)
         return self
 
     def astype(self: M, dtype: Any) -> M:
@@ -496,13 +495,12 @@ def _unflatten(structure: _Structure, children: Any) -> Module:
     module: Module = structure.cls.__new__(structure.cls)
     given = list(children)
     for i, trained in enumerate(structure.trained):
-        if trained:
-            child = given[i]
-            if type(child) is Tensor and not child._requires_grad:
-                node = child.node
-                if node.dtype.kind == "f" and not _is_followed(node):
-                    child = given[i] = Tensor(leaf_node(node))
-                    child._requires_grad = True
+        child = given[i]
+        if trained is not False and type(child) is Tensor and child._requires_grad is not trained:
+            node = child.node
+            if node.dtype.kind == "f" and not _is_followed(node):
+                child = given[i] = Tensor(leaf_node(node) if trained else node)
+                child._requires_grad = trained
     module.__dict__.update(structure.attributes(given))
     object.__setattr__(module, "_inherited", structure.inherited)
     if not structure.is_mutable:

@@ -218,7 +218,7 @@ class Optimizer:
                 raise GradientError(
                     f"{type(self).__name__}: parameter {position} is a {type(tensor).__name__}, not a tensor"
                 )
-            if not tensor._requires_grad:
+            if tensor._requires_grad is False:
                 raise GradientError(
                     f"{type(self).__name__}: parameter {position} (shape {tensor.shape}) does not require a gradient; "
                     "call "

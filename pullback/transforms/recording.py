@@ -214,7 +214,7 @@ class _Builder:
         self.input_of[id(entry.handle)] = len(self.nodes)
         self.nodes.append(entry.parameter)
 
-    def _source(self, node: Node, is_leaf: bool) -> Source:
+    def _source(self, node: Node, is_leaf: bool | None) -> Source:
         """Where the value of ``node`` comes from at a call. is_leaf: it is bound to a tensor that collects a
         gradient."""
         number = self.placeholder_of.get(id(node))

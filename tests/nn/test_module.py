@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import nn, pytree
+from pullback import nn, optim, pytree
 from pullback.errors import DTypeError, ShapeError
 
 
@@ -58,8 +58,8 @@ def test_attributes_may_change():
     assert [n for n, _ in net.named_parameters()] == ["gain", "extra"]
     del net.gain
     assert [n for n, _ in net.named_parameters()] == ["extra"]
-    net.extra.requires_grad_(False)
-    assert not list(net.parameters())
+    net.extra.requires_grad_(False)  # frozen, and still a parameter
+    assert [n for n, p in net.named_parameters() if not p.requires_grad] == ["extra"]
     outer = Net()
     outer.blocks.append(Block())
     assert "blocks.2.gain" in dict(outer.named_parameters())
@@ -114,9 +114,9 @@ def test_zero_grad_and_freezing():
     net.zero_grad()
     assert net.gain.grad is None
     net.requires_grad_(False)
-    assert not list(net.parameters()) and not net(pb.ones(3)).requires_grad
+    assert [n for n, _ in net.named_parameters()] == ["gain"] and not net(pb.ones(3)).requires_grad
     net.requires_grad_()
-    assert [n for n, _ in net.named_parameters()] == ["gain"]
+    assert [n for n, _ in net.named_parameters()] == ["gain"] and net(pb.ones(3)).requires_grad
 
 
 def test_astype():
@@ -325,3 +325,42 @@ def test_constant_initialisers_and_errors():
     with pytest.raises(ValueError, match="mode"):
         nn.init.kaiming_uniform_(tensor, mode="fan")
     assert nn.init.calculate_gain("leaky_relu", 1.0) == 1.0
+
+
+def test_frozen_parameters_stay_parameters() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    model.scale = pb.ones(2)  # a buffer
+    names = [name for name, _ in model.named_parameters()]
+    model.requires_grad_(False)
+    assert [name for name, _ in model.named_parameters()] == names
+    assert not any(p.requires_grad for p in model.parameters())
+    copied = copy.deepcopy(model)
+    loaded = pickle.loads(pickle.dumps(model))
+    for frozen in (model, copied, loaded):
+        for p in frozen.parameters():
+            p.requires_grad_(True)
+        assert [name for name, p in frozen.named_parameters() if p.requires_grad] == names
+        assert [name for name, _ in frozen.named_buffers()] == ["scale"]
+
+
+def test_an_optimizer_trains_what_is_not_frozen() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    model[0].requires_grad_(False)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    before = [np.array(p) for p in model.parameters()]
+
+    @pb.jit
+    def step(x):
+        optimizer.zero_grad()
+        loss = pb.mean(model(x) ** 2)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = np.ones((4, 2), np.float32)
+    step(x)
+    after = [np.array(p) for p in model.parameters()]
+    assert [bool(np.any(a != b)) for a, b in zip(after, before)] == [False, False, True, True]
+    model[0].requires_grad_(True)
+    step(x)
+    assert all(np.any(np.asarray(p) != b) for p, b in zip(model.parameters(), after))
