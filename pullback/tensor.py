@@ -379,6 +379,8 @@ class Tensor(Methods):
             trace.write_grad(self, value)
             return
         self._grad = value
+        if value is not None and state.trace is None:
+            state.changed[id(value)] = ref(value)
 
     def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
         """Add the gradient of this tensor to ``.grad`` of every tensor with ``requires_grad_()`` that it depends on.

@@ -48,6 +48,8 @@ class Handle:
             return
         self._node = node
         node.handles = ref(self) if node.handles is None else _add_handle(node.handles, self)
+        if trace is None:
+            state.changed[id(self)] = ref(self)
 
 
 def _add_handle(handles: Any, handle: Handle) -> tuple[Any, ...]:

@@ -27,14 +27,14 @@ class Node:
     weak: the dtype came from a Python scalar and yields to the dtype of what it meets.
     buffer: the evaluated value, C-contiguous, or None.
     rg, scope: see tracking.py.   constant: made under ``no_grad``.
-    trace: the jit trace that made this node, or None.
+    trace: the jit trace that made this node, or None.   epoch: how many evaluations there had been.
     site: code object and instruction of the user's line that made it.
     handles: weak references to the tensors that name this node.
     """
 
     __slots__ = (
-        "__weakref__", "attrs", "buffer", "constant", "dtype", "handles", "inputs", "op", "rg", "scope", "shape",
-        "site", "trace", "weak",
+        "__weakref__", "attrs", "buffer", "constant", "dtype", "epoch", "handles", "inputs", "op", "rg", "scope",
+        "shape", "site", "trace", "weak",
     )
 
     rg: bool
@@ -59,6 +59,7 @@ class Node:
         self.buffer = buffer
         self.handles: Any = None
         self.trace = state.trace
+        self.epoch = state.epoch
         rg = False
         scope: Scope | None = None
         if state.grad_enabled:

@@ -9,6 +9,9 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weakref import ReferenceType
+
+    from .handle import Handle
     from .trace import Trace
     from .tracking import Scope
 
@@ -24,6 +27,11 @@ class State(threading.local):
     scope: Scope | None = None  # innermost open derivative scope
     grad_enabled: bool = True
     site: Site | None = None  # set while the package builds nodes on behalf of an earlier line
+    epoch: int = 0  # how many evaluations there have been
+
+    def __init__(self) -> None:
+        # Weak references to tensors that were given a new value since the last evaluation, by id.
+        self.changed: dict[int, ReferenceType[Handle]] = {}
 
 
 state = State()

@@ -30,7 +30,7 @@ FUNCTIONS = (
     "pullback_pool_release",
 )  # fmt: skip
 
-_SPIN_NANOSECONDS = 50_000
+_SPIN_NANOSECONDS = 500_000
 _RANGES = 64  # more threads than that share ranges
 
 _TEXT = """

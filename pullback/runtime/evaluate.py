@@ -56,6 +56,31 @@ def evaluate(nodes: Sequence[Node]) -> None:
     """
     if all(node.buffer is not None for node in nodes):
         return
+    changed = _take_changed()
+    if changed:
+        try:
+            _evaluate([*nodes, *changed])
+            return
+        except (IndexError, TraceError):
+            pass  # if the fault is theirs, what was asked for can still be had
+    _evaluate(nodes)
+
+
+def _take_changed() -> list[Node]:
+    """The pending values that tensors of this thread were given since the last evaluation.
+
+    They are the state of a loop (a parameter after its update, a gradient): evaluated now, in the same program, they
+    cannot grow into a history that every later evaluation goes through again.
+    """
+    if state.trace is not None or not state.changed:
+        return []
+    handles = [reference() for reference in state.changed.values()]
+    state.changed.clear()
+    return [handle._node for handle in handles if handle is not None and handle._node.buffer is None]
+
+
+def _evaluate(nodes: Sequence[Node]) -> None:
+    state.epoch += 1
     with _lock:
         order = topological_order([node for node in nodes if node.buffer is None], _is_evaluated)
         pieces = _cut(order, nodes)
@@ -78,6 +103,7 @@ def _cut(order: list[Node], requested: Sequence[Node]) -> list[tuple[list[Node],
         ranges = [(0, len(order))]
     else:
         ranges = [(start, min(start + MAX_GRAPH, len(order))) for start in range(0, len(order), MAX_GRAPH)]
+    older = _used_across_evaluations(order)
     last_use: dict[int, int] = {}
     if len(ranges) > 1:
         for position, node in enumerate(order):
@@ -93,12 +119,30 @@ def _cut(order: list[Node], requested: Sequence[Node]) -> list[tuple[list[Node],
             if (
                 id(node) in wanted
                 or last_use.get(id(node), -1) >= stop
+                or id(node) in older
                 or is_named(node)
                 or (node.op.kind == "contraction" and is_tracked(node))
             ):
                 kept.append(node)
         pieces.append((part, [node for node in kept if node.buffer is None]))
     return pieces
+
+
+def _used_across_evaluations(order: list[Node]) -> set[int]:
+    """Pending nodes that an earlier evaluation passed by and that a later node uses: values that live on.
+
+    They are kept, so that a loop which only ever asks for something else does not compute them from the start again.
+    """
+    found: set[int] = set()
+    for node in order:
+        if node.buffer is None:
+            for operand in node.inputs:
+                if operand.epoch < node.epoch and operand.buffer is None:
+                    while operand.op.kind == "view" and operand.buffer is None:
+                        operand = operand.inputs[0]
+                    if operand.buffer is None and operand.inputs:
+                        found.add(id(operand))
+    return found
 
 
 Work = tuple[Any, list[Any], list[Node]]

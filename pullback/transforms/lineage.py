@@ -125,6 +125,7 @@ def evaluated_leaf(
     node.buffer = buffer
     node.handles = None
     node.trace = None
+    node.epoch = 0
     node.constant = False
     node.rg = rg
     node.scope = None

@@ -144,6 +144,11 @@ class Run:
                 f"{self.name}: the function must return one scalar tensor, got {kind_of(self.result)}; "
                 "return further results through has_aux=True, or use pb.vjp"
             )
+        if not isinstance(self.result, Tensor):
+            raise GradientError(
+                f"{self.name}: the function returned a {type(self.result).__name__}, which no derivative reaches: "
+                "float(x), x.item(), np.asarray(x) and the math module leave the graph; return a tensor made with pb"
+            )
         node = self.nodes[0]
         if node.shape != ():
             raise GradientError(

@@ -381,6 +381,7 @@ def _result(buffer: Any, spec: Spec) -> Tensor:
     node.buffer = buffer
     node.trace = node.scope = None
     node.constant = False
+    node.epoch = 0
     tensor = Tensor.__new__(Tensor)
     tensor._node = node
     tensor._grad = tensor._hooks = None

@@ -114,7 +114,6 @@ def test_a_disconnected_argument_gets_zeros():
 
 
 def test_a_result_that_depends_on_nothing():
-    assert float(pb.grad(lambda x: 3.0)(2.0)) == 0.0
     assert float(pb.grad(lambda x: pb.asarray(3.0))(2.0)) == 0.0
 
 
@@ -460,3 +459,11 @@ def test_evaluation_inside_a_transform_keeps_the_outer_gradient():
         return gradient  # 2 x^3
 
     assert float(pb.grad(outer)(3.0)) == 54.0
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: 3.0, lambda x: float(x) ** 2, lambda x: x.item(), lambda x: np.asarray(x)]
+)
+def test_a_result_that_left_the_graph_is_an_error(function):
+    with pytest.raises(pb.GradientError, match="leave the graph"):
+        pb.grad(function)(3.0)
