@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DTypeError, RangeError, ShapeError
+from ..errors import ArgumentError, DTypeError, RangeError, ShapeError
 from ..graph.node import Node
 from ..graph.state import open_after_fork, state
 from ..interop import is_traced, materialize
@@ -163,9 +163,15 @@ def bits(shape: Any = (), dtype: Any = "uint64", *, key: ArrayLike | None = None
     found = dtypes.as_dtype(dtype)
     if found.kind != "u":
         raise DTypeError(f"random.bits: an unsigned integer dtype expected, got {found.name}")
-    extents = as_shape(shape, "random.bits")
+    extents = _extents(shape, "random.bits")
     words = ops.right_shift(_words(extents, _key_node(key, "random.bits")), 64 - 8 * found.itemsize)
     return Tensor(move.reshape(cast_node(words, found), extents))
+
+
+def _extents(shape: Any, op: str) -> Shape:
+    if isinstance(shape, Tensor):
+        raise ArgumentError(f"{op}: shape is a tensor; give a tuple of ints, and a key as key=")
+    return as_shape(shape, op)
 
 
 def _words(shape: Shape, key: Node, first: int = 0) -> Node:
@@ -220,15 +226,15 @@ def _parameter(value: ArrayLike, dtype: DType, shape: Shape, name: str, op: str)
 
 
 def uniform(
-    shape: Any = (), low: ArrayLike = 0.0, high: ArrayLike = 1.0, dtype: Any = None, *, key: ArrayLike | None = None
+    shape: Any = (), dtype: Any = None, *, low: ArrayLike = 0.0, high: ArrayLike = 1.0, key: ArrayLike | None = None
 ) -> Tensor:
     """Even on [low, high). ``low`` and ``high`` may be tensors that broadcast to ``shape``; gradients flow to them.
 
     Rounding in ``low + u * (high - low)`` may give ``high`` itself, as in NumPy.
     """
     op = "random.uniform"
+    extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    extents = as_shape(shape, op)
     unit = move.reshape(_unit(_words(extents, _key_node(key, op)), found), extents)
     if type(low) in (int, float) and type(high) in (int, float):
         if low == 0 and high == 1:
@@ -240,14 +246,14 @@ def uniform(
 
 
 def normal(
-    shape: Any = (), mean: ArrayLike = 0.0, std: ArrayLike = 1.0, dtype: Any = None, *, key: ArrayLike | None = None
+    shape: Any = (), dtype: Any = None, *, mean: ArrayLike = 0.0, std: ArrayLike = 1.0, key: ArrayLike | None = None
 ) -> Tensor:
     """Gaussian, by the Box-Muller transform. ``mean`` and ``std`` may be tensors that broadcast to ``shape``; gradients
     flow to them. float16 and bfloat16 are drawn in float32 and rounded.
     """
     op = "random.normal"
+    extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    extents = as_shape(shape, op)
     drawn = cast_node(move.reshape(_standard_normal(extents, _key_node(key, op), _work_dtype(found)), extents), found)
     if not (type(std) in (int, float) and std == 1):
         drawn = ops.multiply(drawn, _parameter(std, found, extents, "std", op))
@@ -269,12 +275,12 @@ def _standard_normal(shape: Shape, key: Node, dtype: DType) -> Node:
 
 
 def exponential(
-    shape: Any = (), scale: ArrayLike = 1.0, dtype: Any = None, *, key: ArrayLike | None = None
+    shape: Any = (), dtype: Any = None, *, scale: ArrayLike = 1.0, key: ArrayLike | None = None
 ) -> Tensor:
     """Exponential with mean ``scale``."""
     op = "random.exponential"
+    extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    extents = as_shape(shape, op)
     drawn = _standard_exponential(extents, _key_node(key, op), _work_dtype(found))
     drawn = cast_node(move.reshape(drawn, extents), found)
     if type(scale) in (int, float) and scale == 1:
@@ -289,8 +295,8 @@ def _standard_exponential(shape: Shape, key: Node, dtype: DType) -> Node:
 def gumbel(shape: Any = (), dtype: Any = None, *, key: ArrayLike | None = None) -> Tensor:
     """Standard Gumbel: ``-log`` of an exponential, always finite."""
     op = "random.gumbel"
+    extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    extents = as_shape(shape, op)
     drawn = _standard_gumbel(extents, _key_node(key, op), _work_dtype(found))
     return Tensor(cast_node(move.reshape(drawn, extents), found))
 
@@ -321,7 +327,7 @@ def randint(
         raise DTypeError(f"{op}: an integer dtype expected, got {found.name}")
     if high is None:
         low, high = 0, low
-    extents = as_shape(shape, op)
+    extents = _extents(shape, op)
     words = _words(extents, _key_node(key, op))
     if isinstance(low, int | np.integer) and isinstance(high, int | np.integer):
         first, last = int(low), int(high) - 1
@@ -441,7 +447,7 @@ def choice(
     without replacement, or if there are none.
     """
     op = "random.choice"
-    extents = as_shape(shape, op)
+    extents = _extents(shape, op)
     if isinstance(a, int | np.integer) and not isinstance(a, bool):
         node, position, count = None, 0, int(a)
     else:

@@ -22,10 +22,10 @@ def fits(values, distribution):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_continuous_distributions(dtype):
     fits(sample(pb.random.uniform, (N,), dtype=dtype), "uniform")
-    fits(sample(pb.random.uniform, (N,), -2, 5, dtype=dtype), stats.uniform(-2, 7).cdf)
+    fits(sample(pb.random.uniform, (N,), low=-2, high=5, dtype=dtype), stats.uniform(-2, 7).cdf)
     fits(sample(pb.random.normal, (N // 2, 2), dtype=dtype), "norm")
-    fits(sample(pb.random.normal, (N,), 3, 0.5, dtype=dtype), stats.norm(3, 0.5).cdf)
-    fits(sample(pb.random.exponential, (N,), 2.0, dtype=dtype), stats.expon(0, 2).cdf)
+    fits(sample(pb.random.normal, (N,), mean=3, std=0.5, dtype=dtype), stats.norm(3, 0.5).cdf)
+    fits(sample(pb.random.exponential, (N,), scale=2.0, dtype=dtype), stats.expon(0, 2).cdf)
     fits(sample(pb.random.gumbel, (N,), dtype=dtype), "gumbel_r")
 
 
@@ -239,6 +239,15 @@ def test_gradients_flow_to_parameters():
     key = pb.random.key(1)
     noise = pb.random.normal((100,), key=key, dtype="float64")
     by_mean, by_std = pb.grad(
-        lambda m, s: pb.sum(pb.random.normal((100,), m, s, dtype="float64", key=key)), argnums=(0, 1)
+        lambda m, s: pb.sum(pb.random.normal((100,), mean=m, std=s, dtype="float64", key=key)), argnums=(0, 1)
     )(pb.asarray(0.5, dtype="float64"), pb.asarray(2.0, dtype="float64"))
     assert by_mean.item() == 100 and by_std.item() == pytest.approx(pb.sum(noise).item())
+
+
+def test_orders_of_arguments_of_other_libraries_are_errors():
+    with pytest.raises(TypeError):
+        pb.random.uniform(0, 1, 5)
+    with pytest.raises(TypeError):
+        pb.random.normal(0.0, 1.0, (3,))
+    with pytest.raises(ValueError, match="a key as key="):
+        pb.random.normal(pb.random.key(0), (3,))
