@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from ..interop import evaluate, is_traced, traced_error
@@ -16,7 +17,7 @@ def eval(*pytrees: Any) -> None:
 
     Raises TraceError inside ``jit``, IndexError if an index tensor was out of range.
     """
-    if len(pytrees) == 1 and type(pytrees[0]) is Tensor and pytrees[0].node.buffer is not None:
+    if builtins.all(map(_has_value, pytrees)):
         return
     from ..transforms import pytree
 
@@ -25,6 +26,14 @@ def eval(*pytrees: Any) -> None:
         if is_traced(node):
             raise traced_error(node, "pb.eval")
     evaluate([node for node in nodes if node.buffer is None])
+
+
+def _has_value(tree: Any) -> bool:
+    """Whether ``tree`` plainly needs no evaluation: a tensor with a value, or a tuple or list of them."""
+    kind = type(tree)
+    if kind is Tensor:
+        return tree.node.buffer is not None
+    return (kind is tuple or kind is list) and builtins.all(type(x) is Tensor and x.node.buffer is not None for x in tree)
 
 
 def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
