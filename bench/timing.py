@@ -11,7 +11,8 @@ import numpy as np
 from .row import PRODUCT, Job, MismatchError, Options, Timed
 
 BLOCK_SECONDS = 0.04  # of one library before the next has its turn
-REST_SECONDS = 0.003  # between turns: lets the last library's threads fall asleep
+# Between turns: OpenBLAS's threads spin for some 25 ms before they sleep, on a core that the next library needs.
+REST_SECONDS = 0.05
 WARM_UP_SECONDS = 0.2
 
 

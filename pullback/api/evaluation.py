@@ -33,7 +33,9 @@ def _has_value(tree: Any) -> bool:
     kind = type(tree)
     if kind is Tensor:
         return tree.node.buffer is not None
-    return (kind is tuple or kind is list) and builtins.all(type(x) is Tensor and x.node.buffer is not None for x in tree)
+    if kind is not tuple and kind is not list:
+        return False
+    return builtins.all(type(x) is Tensor and x.node.buffer is not None for x in tree)
 
 
 def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
