@@ -103,8 +103,6 @@ class Tensor(Methods):
     __slots__ = ("_grad", "_hooks", "_requires_grad")
 
     __array_priority__ = 1000.0
-    __array_ufunc__ = None  # NumPy arrays leave mixed operators to Tensor
-
     _grad: Tensor | None
     _requires_grad: bool | None  # None: a parameter that is frozen for now
     _hooks: Any
@@ -247,6 +245,20 @@ class Tensor(Methods):
         if node.dtype.kind not in "iu" or node.shape:
             raise DTypeError(f"only a 0-d integer tensor can be an index, got {node.dtype.name} of shape {node.shape}")
         return int(interop.materialize(node, "an integer index").item())
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Tensor:
+        """NumPy's elementwise functions and its arrays' operators on a tensor: Pullback's function of that name."""
+        import pullback
+
+        function = getattr(pullback, ufunc.__name__, None)
+        if method != "__call__" or options or function is None:
+            call = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+            extra = f" with {', '.join(options)}=" if options else ""
+            raise DTypeError(
+                f"np.{call}{extra} does not take a Tensor; use Pullback's functions, or NumPy's on np.asarray(tensor)"
+            )
+        result: Tensor = function(*inputs)
+        return result
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
