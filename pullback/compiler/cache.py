@@ -30,8 +30,3 @@ def kernel_addresses(kernels: list[Kernel], target: Target) -> dict[int, int]:
             for name, key in zip(named, missing, strict=True):
                 _addresses[key] = found[name]
         return {identity: _addresses[key] for identity, key in keys.items()}
-
-
-def kernel_count() -> int:
-    """How many distinct kernels this process has compiled."""
-    return len(_addresses)

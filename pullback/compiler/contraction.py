@@ -2,7 +2,7 @@
 
 ``dot_general`` contracts any axes; a matrix product wants one batch, one row and one column stride. Views (transposes
 above all) are looked through, so ``x.T @ y`` costs no copy. This file is the seam for a contraction engine of our own:
-it knows nothing about BLAS.
+of BLAS it asks only which strides it takes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..runtime.blas import accepts
 from .values import Value
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _operand(
     found = [_collapse(value.shape, strides, axes) for axes in (batch, rows, columns)]
     if all(stride is not None for stride in found):
         batch_stride, row_stride, column_stride = (stride or 0 for stride in found)
-        if _is_matrix(_extent(value, rows), _extent(value, columns), row_stride, column_stride):
+        if accepts(_extent(value, rows), _extent(value, columns), row_stride, column_stride):
             return MatrixOperand(base, offset, row_stride, column_stride, batch_stride)
     from ..ops.registry import by_name
 
@@ -102,10 +103,3 @@ def _collapse(shape: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int,
             return None
         extent *= shape[axis]
     return stride
-
-
-def _is_matrix(rows: int, columns: int, row_stride: int, column_stride: int) -> bool:
-    """Whether the strides describe a row-major or a column-major matrix without overlap."""
-    by_rows = (columns == 1 or column_stride == 1) and (rows == 1 or row_stride >= columns)
-    by_columns = (rows == 1 or row_stride == 1) and (columns == 1 or column_stride >= rows)
-    return by_rows or by_columns

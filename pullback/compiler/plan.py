@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import CompileError
 from ..runtime.buffers import padded
@@ -38,6 +37,11 @@ class Step:
     def contraction(self) -> ContractionPlan | None:
         return self.group.contraction
 
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a call of a library on the host."""
+        return self.kernel is None and self.contraction is None
+
 
 @dataclass
 class Plan:
@@ -48,10 +52,8 @@ class Plan:
     """
 
     steps: list[Step]
-    waves: int
     places: dict[int, tuple[str, int]]
     outputs: list[Value]
-    output_values: list[Value]
     arena_bytes: int
     donations: dict[int, int] = field(default_factory=dict)  # output number -> input position
 
@@ -105,12 +107,17 @@ def _step(fuser: Fuser, group: Group, demanded: dict[int, Value]) -> Step | None
     return Step(group.number, group, None, reads, [target])
 
 
-def assign_waves(fuser: Fuser, steps: list[Step]) -> int:
-    """Number the waves so that every step comes after what it reads; returns how many there are."""
+def assign_waves(steps: list[Step]) -> None:
+    """Number the waves so that every step comes after what it reads.
+
+    A host call runs alone, between two native segments: after all steps before it, and before all behind it.
+    """
     written_in: dict[int, int] = {}
     wave_of_group: dict[int, int] = {}
+    last = -1
+    earliest = 0
     for step in steps:
-        wave = 0
+        wave = earliest
         for value in step.reads:
             if value.kind != "input":
                 if value.id not in written_in:
@@ -119,39 +126,14 @@ def assign_waves(fuser: Fuser, steps: list[Step]) -> int:
         for number in bits(step.group.after):
             if number in wave_of_group:
                 wave = max(wave, wave_of_group[number] + 1)
-        if step.kernel is None and step.contraction is None:
-            # A host call runs alone, between two native segments.
-            wave = max([wave, *(w + 1 for w in wave_of_group.values())])
+        if step.is_host:
+            wave = last + 1
+            earliest = wave + 1
         step.wave = wave
+        last = max(last, wave)
         wave_of_group[step.number] = wave
         for value in step.writes:
             written_in[value.id] = max(written_in.get(value.id, 0), wave)
-    hosts = [step for step in steps if step.kernel is None and step.contraction is None]
-    for host in hosts:
-        for step in steps:
-            if step is not host and step.wave >= host.wave and steps.index(step) > steps.index(host):
-                step.wave = max(step.wave, host.wave + 1)
-    if hosts:
-        _settle(steps)
-    return 1 + max((step.wave for step in steps), default=-1)
-
-
-def _settle(steps: list[Step]) -> None:
-    """Push steps back until each one again follows what it reads and what it must come after."""
-    written_in: dict[int, int] = {}
-    wave_of_group: dict[int, int] = {}
-    for step in steps:
-        for value in step.reads:
-            if value.kind != "input":
-                step.wave = max(step.wave, written_in[value.id] + 1)
-        for number in bits(step.group.after):
-            if number in wave_of_group:
-                step.wave = max(step.wave, wave_of_group[number] + 1)
-        if step.kernel is None and step.contraction is None:
-            step.wave = max([step.wave, *(w + 1 for w in wave_of_group.values())])
-        wave_of_group[step.number] = step.wave
-        for value in step.writes:
-            written_in[value.id] = max(written_in.get(value.id, 0), step.wave)
 
 
 def make_plan(
@@ -160,7 +142,7 @@ def make_plan(
     """Steps, waves and memory for the program with these outputs."""
     bases = [fuser.materialise(value) for value in output_values]
     steps = build_steps(fuser, [base for base in bases if base.kind != "input"])
-    waves = assign_waves(fuser, steps)
+    assign_waves(steps)
     places: dict[int, tuple[str, int]] = {}
     number = 0
     for base in bases:
@@ -178,7 +160,7 @@ def make_plan(
             first[value.id] = min(first.get(value.id, step.wave), step.wave)
             last[value.id] = max(last.get(value.id, step.wave), step.wave)
     arena = _lay_out(temporaries, first, last, places)
-    plan = Plan(steps, waves, places, bases, output_values, arena)
+    plan = Plan(steps, places, bases, arena)
     if donate:
         plan.donations = _donations(plan, bases, donate)
     return plan
@@ -270,6 +252,3 @@ def task_counts(kernel: Kernel, block: int) -> tuple[int, int]:
     if kernel.mode == "row":
         return tasks, max(1, points // max(1, inner))
     return tasks * (-(-last // block)), max(1, points // max(1, inner * block))
-
-
-__all__: list[Any] = ["Plan", "Step", "make_plan", "task_counts"]

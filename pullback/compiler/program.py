@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError
-from ..graph.graph import is_static_constant
-from ..graph.node import Node, topological_order
+from ..graph.node import Node
 from ..graph.state import describe_site
 from ..runtime import driver
 from ..runtime.buffers import Buffer, allocate
@@ -324,20 +323,9 @@ def compile_program(
     donate: positions of inputs whose memory an output may take over when nobody else holds it.
     Raises CompileError.
     """
-    nodes = list(inputs)
-    known = {id(node) for node in nodes}
-    fixed: list[Any] = []
-    for node in topological_order(list(outputs), stop=lambda n: id(n) in known or n.buffer is not None):
-        if id(node) in known:
-            continue
-        if node.buffer is not None:
-            nodes.append(node)
-            fixed.append(node.buffer)
-        elif node.op.name == "constant" and not is_static_constant(node):
-            nodes.append(node)
-            fixed.append(node.attrs[0])
     builder = ValueBuilder(simplify)
-    _, values = import_graph(builder, nodes, list(outputs))
+    values, leaves = import_graph(builder, inputs, outputs)
+    fixed = [node.attrs[0] if node.buffer is None else node.buffer for node in leaves]
     fuser = fuse(builder, values)
     plan = make_plan(fuser, values, set(donate))
-    return Program(plan, [node.dtype for node in nodes], fixed, target or host(), len(inputs))
+    return Program(plan, [node.dtype for node in (*inputs, *leaves)], fixed, target or host(), len(inputs))

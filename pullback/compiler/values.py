@@ -7,8 +7,10 @@ applies the rewrites of simplify.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import CompileError
 from ..graph.graph import is_static_constant
 from ..graph.node import Node, topological_order
 from ..ops.leaf import PARAMETER
@@ -109,38 +111,43 @@ class ValueBuilder:
         return self.raw(op.kind, op.name, op, inputs, attrs, shape, dtype, node)
 
 
-def is_program_leaf(node: Node) -> bool:
-    return node.buffer is not None or not node.inputs
-
-
 def import_graph(
-    builder: ValueBuilder, inputs: list[Node], outputs: list[Node]
-) -> tuple[list[Value], list[Value]]:
-    """Copy the graph between ``inputs`` and ``outputs`` into ``builder``; returns their values.
+    builder: ValueBuilder, inputs: Sequence[Node], outputs: Sequence[Node]
+) -> tuple[list[Value], list[Node]]:
+    """Copy the graph between ``inputs`` and ``outputs`` into ``builder``.
 
-    Leaves that are not among ``inputs`` must be constants with a static number or iotas.
+    Returns the outputs' values, and the leaves met besides: evaluated nodes and constants, which become inputs behind
+    the given ones.
     """
-    from ..errors import CompileError
-
     value_of: dict[int, Value] = {}
-    input_values = []
+    leaves: list[Node] = []
+
+    def add_input(node: Node, position: int) -> None:
+        value_of[id(node)] = builder.raw("input", "input", None, (), (position,), node.shape, node.dtype)
+
     for position, node in enumerate(inputs):
-        value = builder.raw("input", "input", None, (), (position,), node.shape, node.dtype)
-        value_of[id(node)] = value
-        input_values.append(value)
-    make = builder.make
-    for node in topological_order(outputs, stop=lambda n: id(n) in value_of):
+        add_input(node, position)
+    order = topological_order(list(outputs), stop=lambda n: id(n) in value_of or n.buffer is not None)
+    pending = []
+    for node in order:
         if id(node) in value_of:
             continue
+        if node.buffer is not None or (node.op.name == "constant" and not is_static_constant(node)):
+            add_input(node, len(inputs) + len(leaves))
+            leaves.append(node)
+        else:
+            pending.append(node)
+    make = builder.make
+    for node in pending:
         op = node.op
-        if op.name == "constant" and is_static_constant(node):
+        if op.name == "constant":
             value_of[id(node)] = builder.literal(node.attrs[0], node.dtype)
             continue
         if not node.inputs and op.name != "iota":
             raise CompileError(f"{op.name} is a leaf of the graph but not an input of the program")
         operands = tuple([value_of[id(n)] for n in node.inputs])
         value_of[id(node)] = make(op, operands, node.attrs, node.shape, node.dtype, _origin(node))
-    return input_values, [value_of[id(node)] for node in outputs]
+    return [value_of[id(node)] for node in outputs], leaves
 
 
 def _origin(node: Node) -> Node | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -45,14 +44,6 @@ def open_after_fork(lock: Any) -> Any:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # as the standard library does for its own locks
     return lock
-
-
-def user_site() -> Site:
-    """The innermost frame outside the package."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_code, frame.f_lasti
 
 
 def describe_site(site: Site | None) -> str:

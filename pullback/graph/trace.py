@@ -96,7 +96,6 @@ class Trace:
     """
 
     def __init__(self) -> None:
-        self.closed = False
         self.entries: dict[int, Entry] = {}
         self.grads: dict[int, GradSlot] = {}
         self.parameters: list[Node] = []
@@ -118,11 +117,9 @@ class Trace:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         state.trace = None
-        self.closed = True
 
     def close(self) -> None:
-        """Let go of everything; nodes of the trace remember only that it is closed."""
-        self.closed = True
+        """Let go of everything that was recorded."""
         self.entries = {}
         self.grads = {}
         self.parameters = []

@@ -167,7 +167,7 @@ class KernelEmitter:
 
         def tail(i: str) -> None:
             remaining = self.emit(f"sub i64 {stop}, {i}")
-            body([i], [self.lanes_below(remaining)])
+            body([i], [self.b.mask_below(remaining)])
 
         self.loop(start, middle, step, main)
         self.loop(middle, stop, self.width, tail)
@@ -190,10 +190,6 @@ class KernelEmitter:
         else:
             columns = itertools.zip_longest(*texts)
             lines += [line for column in columns for line in column if line is not None]
-
-    def lanes_below(self, remaining: str) -> Value:
-        """The mask of the first ``remaining`` lanes."""
-        return self.b.mask_below(remaining)
 
     def tasks(self, body: Callable[[str], None]) -> None:
         self.loop("%lo", "%hi", 1, body)

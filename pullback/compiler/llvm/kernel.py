@@ -223,7 +223,7 @@ class KernelWriter(FoldEmitter):
             self.b.declares["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
             for position in positions:
                 left = self.emit(f"sub i64 {extent}, {position}")
-                masks.append(self.lanes_below(self.emit(f"call i64 @llvm.smax.i64(i64 {left}, i64 0)")))
+                masks.append(self.b.mask_below(self.emit(f"call i64 @llvm.smax.i64(i64 {left}, i64 0)")))
             self._columns(pointers, indices, positions, masks)
             self.line(f"  br label %{done}")
             self.mark(done)
