@@ -9,7 +9,7 @@ from ..api import convert, manipulation, reduction
 from ..api import elementwise as ew
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor
-from .functional import _HALF, _float, _shifted, checked_labels, is_label
+from .functional import _HALF, _float, checked_labels, is_label
 from .module import Module
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -92,12 +92,6 @@ def _class_weights(weight: Any, x: Tensor, axis: int) -> Tensor:
     return manipulation.reshape(convert.astype(weights, x.dtype), (-1, *(1,) * (x.ndim - axis - 1)))
 
 
-def _log_sum_exp(x: Tensor, axis: int) -> Tensor:
-    shifted, largest = _shifted(x, axis)
-    total = reduction.sum(ew.exp(shifted), axis=axis)
-    return ew.log(total) + manipulation.squeeze(largest, axis=axis)
-
-
 def _dense_losses(
     x: Tensor, target: Tensor, weights: Tensor | None, axis: int, smoothing: float
 ) -> tuple[Tensor, Tensor | None]:
@@ -112,7 +106,7 @@ def _dense_losses(
     if weights is not None:
         target = target * weights
     mass = reduction.sum(target, axis=axis)
-    losses = mass * _log_sum_exp(x, axis) - reduction.sum(target * x, axis=axis)
+    losses = mass * reduction.logsumexp(x, axis=axis) - reduction.sum(target * x, axis=axis)
     # The mean is over targets, whatever their mass.
     return losses, None
 
@@ -138,7 +132,7 @@ def _label_losses(
         counted = target != ignore_index
         target = ew.where(counted, target, 0)
     chosen = is_label(checked_labels(target, classes, "cross_entropy: class number"), classes, axis)
-    normaliser = _log_sum_exp(x, axis)
+    normaliser = reduction.logsumexp(x, axis=axis)
     losses = normaliser - reduction.sum(ew.where(chosen, x, 0.0), axis=axis)
     mass = None
     if weights is not None:
