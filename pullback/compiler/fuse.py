@@ -139,8 +139,7 @@ class Fuser:
         elif kind == "contraction":
             self._place_contraction(value)
         elif kind == "host":
-            base = self.materialise(value.inputs[0])
-            group = self._new(kind, [value], [base])
+            group = self._new(kind, [value], [self.materialise(operand) for operand in value.inputs])
             group.target = value
         else:
             {"pad": self._place_pad, "concat": self._place_concat, "scatter": self._place_scatter}[kind](value)

@@ -100,7 +100,7 @@ def _step(fuser: Fuser, group: Group, demanded: dict[int, Value]) -> Step | None
     if group.contraction is not None:
         reads = [group.contraction.left.base, group.contraction.right.base]
     else:
-        reads = [fuser.materialise(target.inputs[0])]
+        reads = [fuser.materialise(operand) for operand in target.inputs]
     for value in reads:
         if value.kind != "input":
             demanded[value.id] = value

@@ -271,14 +271,13 @@ class Program:
                 return
             if number < len(self._host_steps):
                 step = self._host_steps[number]
-                (source,) = step.reads
                 (target,) = step.writes
                 node = target.node
                 if node is None:
                     raise CompileError(f"{target} has no node to run")
-                shape = target.inputs[0].shape
-                result = node.op.reference(node, self._view(array, source, shape))
-                self._view(array, target, target.shape)[...] = result
+                operands = zip(step.reads, target.inputs)
+                arrays = [self._view(array, source, operand.shape) for source, operand in operands]
+                self._view(array, target, target.shape)[...] = node.op.reference(node, *arrays)
 
     def _view(self, array: Any, value: Value, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         slot, offset = self.slot_of(value)

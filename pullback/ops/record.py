@@ -32,7 +32,7 @@ Kind = Literal[
     "pad",
     "concat",
     "contraction",  # dot_general
-    "host",         # run by a library between two native segments: argsort
+    "host",         # run by a library between two native segments: sorting, LAPACK
 ]
 
 
@@ -49,12 +49,15 @@ class Linear:
     """``transpose(node, cotangent, index)`` gives the cotangent of input ``index``.
 
     ``inputs`` are the linear ones; empty stands for every input. ``joint``: linear in all of them together (concat),
-    else in each with the others held (dot_general).
+    else in each with the others held (dot_general). ``others(node, tangents)``, for ops that are not linear in the
+    remaining inputs but have a derivative by them (a triangular solve, by its matrix), gives what those add to the
+    output's tangent, as in :class:`Jvp`; the tangents of the linear inputs are ``None``.
     """
 
     transpose: Callable[..., Any]
     inputs: tuple[int, ...] = (0,)
     joint: bool = False
+    others: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

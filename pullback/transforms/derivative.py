@@ -89,11 +89,14 @@ def gradients_of(
                     operand = operands[index]
                     if id(operand) in needed:
                         _accumulate(collected, operand, derivative.transpose(node, cotangent_, index))
+                if derivative.others is not None:
+                    positions = [
+                        i for i, x in enumerate(operands) if i not in derivative.inputs and id(x) in needed
+                    ]
+                    _transpose_tangent(derivative.others, node, cotangent_, positions, collected)
             elif type(derivative) is Jvp:
                 positions = [i for i, operand in enumerate(operands) if id(operand) in needed]
-                for index, transposed in zip(positions, _transpose_jvp(derivative, node, cotangent_, positions)):
-                    if transposed is not None:
-                        _accumulate(collected, operands[index], transposed)
+                _transpose_tangent(derivative.fn, node, cotangent_, positions, collected)
             elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):
                 raise no_derivative(node)
     finally:
@@ -154,8 +157,12 @@ def _tangent(node: Node, operands: tuple[Node, ...], given: list[Node | None]) -
     if type(derivative) is Linear:
         positions = derivative.inputs or range(len(operands))
         linear = [index for index in positions if given[index] is not None]
+        if derivative.others is not None:
+            rest = [None if index in positions else tangent for index, tangent in enumerate(given)]
+            if any(tangent is not None for tangent in rest):
+                total = derivative.others(node, tuple(rest))
         if not linear:
-            return None
+            return total
         if derivative.joint:
             inputs = list(operands)
             for index in positions:
@@ -176,7 +183,7 @@ def _tangent(node: Node, operands: tuple[Node, ...], given: list[Node | None]) -
 
 
 def transpose_linear(
-    function: Callable[[tuple[Node, ...]], Node], like: Sequence[Node], cotangent: Node
+    function: Callable[[tuple[Node, ...]], Node | None], like: Sequence[Node], cotangent: Node
 ) -> list[Node | None]:
     """Cotangents of the arguments of a linear ``function``: its transpose, applied to ``cotangent``.
 
@@ -200,16 +207,24 @@ def transpose_linear(
         return gradients_of([output], [cotangent], placeholders, scope)
 
 
-def _transpose_jvp(rule: Jvp, node: Node, cotangent: Node, positions: list[int]) -> list[Node | None]:
+def _transpose_tangent(
+    rule: Callable[..., Node | None], node: Node, cotangent: Node, positions: list[int], collected: dict[int, Node]
+) -> None:
+    """Add to ``collected`` the cotangents of the operands at ``positions``, in whose tangents ``rule`` is linear."""
+    if not positions:
+        return
     count = len(node.inputs)
 
-    def tangent(placeholders: tuple[Node, ...]) -> Node:
+    def tangent(placeholders: tuple[Node, ...]) -> Node | None:
         given: list[Node | None] = [None] * count
         for position, placeholder in zip(positions, placeholders):
             given[position] = placeholder
-        return rule.fn(node, tuple(given))
+        return rule(node, tuple(given))
 
-    return transpose_linear(tangent, [node.inputs[position] for position in positions], cotangent)
+    operands = [node.inputs[position] for position in positions]
+    for operand, transposed in zip(operands, transpose_linear(tangent, operands, cotangent)):
+        if transposed is not None:
+            _accumulate(collected, operand, transposed)
 
 
 def _paths(outputs: Sequence[Node], inputs: Sequence[Node], scope: Scope | None) -> tuple[list[Node], set[int]]:
