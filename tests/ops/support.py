@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -53,18 +55,18 @@ class Case:
         return f"{self.op}{'-' if self.note else ''}{self.note}"
 
 
-def _grid(low: float, high: float, shape: tuple[int, ...], seed: int = 0) -> Array:
+def grid(low: float, high: float, shape: tuple[int, ...], seed: int = 0) -> Array:
     """Well separated values in no order, so that there are no ties and no value lies near 0."""
     size = int(np.prod(shape, dtype=int))
     line = low + (high - low) * (np.arange(size) + 0.37) / max(size, 1)
     return np.random.default_rng(seed).permutation(line).reshape(shape)
 
 
-def _ints(low: int, high: int, shape: tuple[int, ...], dtype: Any = np.int64, seed: int = 0) -> Array:
+def ints(low: int, high: int, shape: tuple[int, ...], dtype: Any = np.int64, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(low, high, shape).astype(dtype)
 
 
-def _bools(*shape: int, seed: int = 0) -> Array:
+def bools(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).random(shape) < 0.5
 
 
@@ -84,53 +86,53 @@ def _cases() -> list[Case]:
     smooth |= dict.fromkeys(("tan", "asin", "acos", "atanh"), inside)
     smooth |= {"acosh": (1.2, 3.0)}
     for name, (low, high) in smooth.items():
-        case(name, getattr(e, name), _grid(low, high, (3, 4)), by=() if name == "stop_gradient" else (0,))
+        case(name, getattr(e, name), grid(low, high, (3, 4)), by=() if name == "stop_gradient" else (0,))
     for name in ("sign", "floor", "ceil", "round", "trunc"):
-        case(name, getattr(e, name), _grid(-3, 3, (5,)), by=(0,))
+        case(name, getattr(e, name), grid(-3, 3, (5,)), by=(0,))
     for name in ("isnan", "isinf", "isfinite"):
         case(name, getattr(e, name), np.array([[1.0, np.nan], [np.inf, -np.inf]]))
-    case("logical_not", e.logical_not, _bools(4))
-    case("bitwise_invert", e.bitwise_invert, _ints(-9, 9, (4,), np.int16))
-    case("cast", lambda x: e.cast(x, dt.float32), _grid(-2, 2, (3,)), note="float")
-    case("cast", lambda x: e.cast(x, dt.int32), _grid(-20, 20, (3, 2)), note="integer")
-    case("bitcast", lambda x: e.bitcast(x, dt.int64), _grid(-2, 2, (3,)))
-    case("check_index", lambda x: e.check_index(x, 5, "x"), _ints(-5, 5, (3, 2), np.int32))
+    case("logical_not", e.logical_not, bools(4))
+    case("bitwise_invert", e.bitwise_invert, ints(-9, 9, (4,), np.int16))
+    case("cast", lambda x: e.cast(x, dt.float32), grid(-2, 2, (3,)), note="float")
+    case("cast", lambda x: e.cast(x, dt.int32), grid(-20, 20, (3, 2)), note="integer")
+    case("bitcast", lambda x: e.bitcast(x, dt.int64), grid(-2, 2, (3,)))
+    case("check_index", lambda x: e.check_index(x, 5, "x"), ints(-5, 5, (3, 2), np.int32))
 
     # Elementwise, two operands: of one shape, and broadcast both ways.
     shapes = {"same": ((3, 4), (3, 4)), "outer": ((3, 1), (4,)), "scalar": ((2, 3), ()), "ranks": ((4,), (2, 3, 1))}
     for note, (left, right) in shapes.items():
-        x, y = _grid(0.3, 2.9, left, 1), _grid(0.4, 3.1, right, 2)
+        x, y = grid(0.3, 2.9, left, 1), grid(0.4, 3.1, right, 2)
         for name in ("add", "subtract", "multiply", "divide", "pow", "atan2", "maximum", "minimum", "strong_multiply",
                      "strong_product"):
             case(name, getattr(e, name), x, y, by=(0, 1), note=note)
         case("remainder", e.remainder, x, y, by=(0, 1), note=note)
         case("floor_divide", e.floor_divide, x, y, by=(0, 1), note=note)
-        case("copysign", e.copysign, _grid(-2, 2, left), _grid(-2, 2, right, 5), by=(0, 1), note=note)
+        case("copysign", e.copysign, grid(-2, 2, left), grid(-2, 2, right, 5), by=(0, 1), note=note)
         for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
-            case(name, getattr(e, name), _ints(0, 3, left), _ints(0, 3, right), note=note)
+            case(name, getattr(e, name), ints(0, 3, left), ints(0, 3, right), note=note)
         for name in ("logical_and", "logical_or", "logical_xor"):
-            case(name, getattr(e, name), _bools(*left), _bools(*right, seed=1), note=note)
+            case(name, getattr(e, name), bools(*left), bools(*right, seed=1), note=note)
         for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"):
-            case(name, getattr(e, name), _ints(0, 40, left), _ints(0, 40, right), note=note)
-        case("threefry", e.threefry, _ints(0, 2**62, left, np.uint64), _ints(0, 2**62, right, np.uint64), note=note)
-        case("where", e.where, _bools(*left), _grid(-1, 1, right), _grid(1, 2, left), by=(1, 2), note=note)
-        case("where", e.where, _bools(*right), _grid(-1, 1, left), _grid(1, 2, ()), by=(1, 2), note=f"{note}2")
+            case(name, getattr(e, name), ints(0, 40, left), ints(0, 40, right), note=note)
+        case("threefry", e.threefry, ints(0, 2**62, left, np.uint64), ints(0, 2**62, right, np.uint64), note=note)
+        case("where", e.where, bools(*left), grid(-1, 1, right), grid(1, 2, left), by=(1, 2), note=note)
+        case("where", e.where, bools(*right), grid(-1, 1, left), grid(1, 2, ()), by=(1, 2), note=f"{note}2")
         low, high = np.full(right, -0.51), np.full((), 0.62)
-        case("clip", e.clip, _grid(-1, 1, left), low, high, by=(0, 1, 2), note=note)
+        case("clip", e.clip, grid(-1, 1, left), low, high, by=(0, 1, 2), note=note)
     for exponent in (0.0, 0.5, 1.0, 2.0, 3.0, -1.5):
-        case("pow", e.pow, _grid(0.3, 2.9, (3,)), np.array(exponent), by=(0, 1), note=str(exponent))
+        case("pow", e.pow, grid(0.3, 2.9, (3,)), np.array(exponent), by=(0, 1), note=str(exponent))
 
     # Reductions.
-    x = _grid(-2.2, 2.4, (2, 3, 4))
+    x = grid(-2.2, 2.4, (2, 3, 4))
     for axes in ((0,), (1,), (2,), (0, 2), (0, 1, 2), ()):
         keepdims = axes == (1,)
         note = f"{axes}{keepdims}"
         for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"):
             op = getattr(reduction, name.upper())
-            case(name, lambda x, op=op, a=axes, k=keepdims: _bind(op, (x,), (a, k)), x, by=(0,), note=note)
+            case(name, lambda x, op=op, a=axes, k=keepdims: bind_op(op, (x,), (a, k)), x, by=(0,), note=note)
         for name in ("reduce_any", "reduce_all"):
             op = getattr(reduction, name.upper())
-            case(name, lambda x, op=op, a=axes, k=keepdims: _bind(op, (x,), (a, k)), _bools(2, 3, 4), note=note)
+            case(name, lambda x, op=op, a=axes, k=keepdims: bind_op(op, (x,), (a, k)), bools(2, 3, 4), note=note)
         if len(axes) == 1:
             for name in ("argmax", "argmin"):
                 function = getattr(reduction, name)
@@ -139,11 +141,11 @@ def _cases() -> list[Case]:
     case("reduce_prod", lambda x: reduction.reduce_prod(x, (1,)), zeros, by=(0,), note="zeros")
 
     # Movement.
-    x = _grid(-1, 1, (2, 3, 4))
+    x = grid(-1, 1, (2, 3, 4))
     case("reshape", lambda x: movement.reshape(x, (4, 6)), x, by=(0,))
     case("permute", lambda x: movement.permute(x, (2, 0, 1)), x, by=(0,))
-    case("broadcast_to", lambda x: movement.broadcast_to(x, (5, 2, 4)), _grid(-1, 1, (2, 1)), by=(0,))
-    case("broadcast_to", lambda x: movement.broadcast_to(x, (2, 3)), _grid(-1, 1, ()), by=(0,), note="scalar")
+    case("broadcast_to", lambda x: movement.broadcast_to(x, (5, 2, 4)), grid(-1, 1, (2, 1)), by=(0,))
+    case("broadcast_to", lambda x: movement.broadcast_to(x, (2, 3)), grid(-1, 1, ()), by=(0,), note="scalar")
     case("slice", lambda x: movement.slice(x, (0, 1, 1), (2, 3, 4), (1, 1, 2)), x, by=(0,))
     case("slice", lambda x: movement.slice(x, (1, 0, 2), (1, 3, 3), (1, 2, 5)), x, by=(0,), note="empty")
     case("flip", lambda x: movement.flip(x, (0, 2)), x, by=(0,))
@@ -152,21 +154,21 @@ def _cases() -> list[Case]:
         ("around", (1, 0), (2, 3), (0, 0)), ("between", (0, 2), (1, 0), (2, 1)), ("cropped", (-1, 2), (1, -2), (1, 0)),
     ):
         attrs = (low, high, interior)
-        case("pad", lambda x, v, a=attrs: movement.pad(x, v, *a), _grid(-1, 1, (3, 4)), value, by=(0, 1), note=note)
+        case("pad", lambda x, v, a=attrs: movement.pad(x, v, *a), grid(-1, 1, (3, 4)), value, by=(0, 1), note=note)
     for axis in (0, 1):
-        parts = [_grid(-1, 1, (2, 3), seed) for seed in range(3)]
+        parts = [grid(-1, 1, (2, 3), seed) for seed in range(3)]
         case("concat", lambda *x, axis=axis: movement.concat(x, axis), *parts, by=(0, 1, 2), note=str(axis))
 
     # Indexing.
-    table = _grid(0.5, 2.5, (4, 3, 5))
+    table = grid(0.5, 2.5, (4, 3, 5))
     for note, axes, index_shape in (
         ("front", (0,), (6,)), ("middle", (1,), (2, 3)), ("two", (0, 2), (4,)), ("scalar", (2,), ()),
         ("swapped", (2, 0), (3,)), ("all", (0, 1, 2), (2, 2)), ("none", (1,), (0,)),
     ):
-        index = [_ints(0, table.shape[a], index_shape, seed=a) for a in axes]
+        index = [ints(0, table.shape[a], index_shape, seed=a) for a in axes]
         case("gather", lambda x, *i, a=axes: indexing.gather(x, i, a), table, *index, by=(0,), note=note)
         rest = tuple(n for a, n in enumerate(table.shape) if a not in axes)
-        updates = _grid(0.6, 2.4, (*index_shape, *rest), 3)
+        updates = grid(0.6, 2.4, (*index_shape, *rest), 3)
         for mode in ("set", "add", "multiply", "min", "max"):
             case(f"scatter_{mode}", lambda x, u, *i, a=axes, m=mode: indexing.scatter(x, u, i, a, m), table, updates,
                  *index, by=(0, 1), note=note)
@@ -185,19 +187,25 @@ def _cases() -> list[Case]:
         ("last", (3, 2, 4), (5, 3, 2), ((), ()), ((0, 1), (1, 2))),
     ):
         case("dot_general", lambda a, b, c=contract, g=batch: contraction.dot_general(a, b, c, g),
-             _grid(-1, 1, left, 1), _grid(-1, 1, right, 2), by=(0, 1), note=note)
+             grid(-1, 1, left, 1), grid(-1, 1, right, 2), by=(0, 1), note=note)
     for descending in (False, True):
-        case("argsort", lambda x, d=descending: sorting.argsort(x, 1, d), _ints(0, 3, (2, 7, 2)), note=str(descending))
+        case("argsort", lambda x, d=descending: sorting.argsort(x, 1, d), ints(0, 3, (2, 7, 2)), note=str(descending))
     return cases
 
 
-def _bind(op: Any, inputs: tuple[Node, ...], attrs: tuple[Any, ...]) -> Node:
+def bind_op(op: Any, inputs: tuple[Node, ...], attrs: tuple[Any, ...]) -> Node:
     from pullback.graph.node import bind
 
     return bind(op, inputs, attrs)
 
 
-CASES = _cases()
+def _families() -> list[Case]:
+    """The examples of the families that have a module of their own, ``tests/ops/cases/<family>.py`` with ``CASES``."""
+    modules = sorted(m.name for m in iter_modules(import_module("tests.ops.cases").__path__))
+    return [case for name in modules for case in import_module(f"tests.ops.cases.{name}").CASES]
+
+
+CASES = _cases() + _families()
 
 
 # -- derivatives against finite differences ----------------------------------------------------------------------------
