@@ -299,9 +299,9 @@ def test_third_and_fourth_order():
 
 
 def test_check_grads_finds_a_wrong_derivative():
-    with pytest.raises(pb.GradientError, match="fwd: jvp"):
+    with pytest.raises(pb.GradientError, match=r"fwd: d output\[[01]\] / d args\[0\]\[[01]\] is"):
         check_grads(lambda x: x * pb.stop_gradient(x), [np.array([1.0, 2.0])], order=1, modes=("fwd",))
-    with pytest.raises(pb.GradientError, match="rev: <vjp"):
+    with pytest.raises(pb.GradientError, match=r"rev: d output\[[01]\] / d args\[0\]\[[01]\] is"):
         check_grads(lambda x: x * pb.stop_gradient(x), [np.array([1.0, 2.0])], order=1, modes=("rev",))
     with pytest.raises(pb.GradientError, match="fwd then fwd"):
         check_grads(_wrong_second_order, [np.array([1.0])])
