@@ -7,19 +7,22 @@ repeated axis raises ShapeError. Means, variances and logsumexp of float16 and b
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
+
+import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..graph.node import Node
 from ..ops import elementwise as ops
 from ..ops import leaf
 from ..ops import movement as move
 from ..ops import reduction as fold
-from ..shapes import normalize_axes, normalize_axis, reduced_shape, size_of
+from ..shapes import broadcast_shapes, normalize_axes, normalize_axis, reduced_shape, size_of
 from ..tensor import Tensor
-from .convert import ArrayLike, as_node, cast_node
+from .convert import ArrayLike, as_node, cast_node, promote, scalar_node
 from .elementwise import truth
 
 Axis = int | tuple[int, ...] | None
@@ -27,7 +30,8 @@ Axis = int | tuple[int, ...] | None
 _HALF = (dtypes.float16, dtypes.bfloat16)
 
 
-def _operand(x: ArrayLike, axis: Axis, op: str) -> tuple[Node, tuple[int, ...]]:
+def operand(x: ArrayLike, axis: Axis, op: str) -> tuple[Node, tuple[int, ...]]:
+    """The operand and the axes to fold, sorted."""
     node = x.node if isinstance(x, Tensor) else as_node(x, None, op)
     return node, normalize_axes(axis, len(node.shape), op)
 
@@ -39,58 +43,156 @@ def accumulator_dtype(dtype: DType) -> DType:
     return dtypes.uint64 if dtype.kind == "u" else dtype
 
 
-def sum(x: ArrayLike, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Sum. Signed integers and bools give int64, unsigned integers uint64, floats their dtype; ``dtype`` overrides."""
-    node, axes = _operand(x, axis, "sum")
+def _mask(where: ArrayLike | None, node: Node, op: str) -> Node | None:
+    """NumPy's ``where=``: a bool array that broadcasts to the operand; None where every element counts."""
+    if where is None or where is True:
+        return None
+    mask = as_node(where, None, op)
+    if mask.dtype.kind != "b":
+        raise DTypeError(f"{op}: where= must be bool, got {mask.dtype.name}; compare it with 0")
+    if broadcast_shapes(mask.shape, node.shape, op=op) != node.shape:
+        raise ShapeError(f"{op}: where= of shape {mask.shape} does not broadcast to {node.shape}, the array's shape")
+    return mask
+
+
+def _chosen(node: Node, where: ArrayLike | None, other: bool | int | float, op: str) -> Node:
+    """``node`` with ``other`` where ``where`` does not hold: no derivative comes from there."""
+    mask = _mask(where, node, op)
+    return node if mask is None else ops.where(mask, node, other)
+
+
+def sum(
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Tensor:
+    """Sum. Signed integers and bools give int64, unsigned integers uint64, floats their dtype; ``dtype`` overrides.
+
+    initial: a number or tensor to start from. where: a bool mask, broadcast to x, of the elements that count.
+    """
+    node, axes = operand(x, axis, "sum")
     target = accumulator_dtype(node.dtype) if dtype is None else dtypes.as_dtype(dtype)
-    return Tensor(fold.reduce_sum(cast_node(node, target), axes, keepdims))
+    total = fold.reduce_sum(_chosen(cast_node(node, target), where, 0, "sum"), axes, keepdims)
+    return Tensor(total if initial is None else ops.add(total, _start(initial, total, "sum")))
 
 
-def prod(x: ArrayLike, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Product, with the dtype rule of :func:`sum`. Its gradient is exact where elements are 0."""
-    node, axes = _operand(x, axis, "prod")
+def prod(
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Tensor:
+    """Product, with the arguments and the dtype rule of :func:`sum`. Its gradient is exact where elements are 0."""
+    node, axes = operand(x, axis, "prod")
     target = accumulator_dtype(node.dtype) if dtype is None else dtypes.as_dtype(dtype)
-    return Tensor(fold.reduce_prod(cast_node(node, target), axes, keepdims))
+    total = fold.reduce_prod(_chosen(cast_node(node, target), where, 1, "prod"), axes, keepdims)
+    return Tensor(total if initial is None else ops.multiply(total, _start(initial, total, "prod")))
 
 
-def max(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Largest element, NaN if any is; tied elements share the gradient evenly. ShapeError over no elements."""
-    node, axes = _operand(x, axis, "max")
+def _start(initial: ArrayLike, result: Node, op: str) -> Node:
+    """``initial`` in the dtype of the result, which keeps its shape."""
+    if isinstance(initial, bool | int | float) and not isinstance(initial, np.generic):
+        return scalar_node(initial, result.dtype, op=op)
+    node = cast_node(as_node(initial, None, op), result.dtype)
+    if broadcast_shapes(node.shape, result.shape, op=op) != result.shape:
+        raise ShapeError(f"{op}: initial= of shape {node.shape} does not broadcast to {result.shape}, the result's")
+    return node
+
+
+def max(
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Tensor:
+    """Largest element, NaN if any is; tied elements share the gradient evenly.
+
+    initial: the least that the result can be; with it, a maximum over no elements exists, else ShapeError.
+    where: a bool mask, broadcast to x, of the elements that count; it needs ``initial``.
+    """
+    return _extremum(x, axis, keepdims, initial, where, "max")
+
+
+def min(
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Tensor:
+    """Smallest element, NaN if any is; tied elements share the gradient evenly. Arguments as for :func:`max`."""
+    return _extremum(x, axis, keepdims, initial, where, "min")
+
+
+def _extremum(
+    x: ArrayLike, axis: Axis, keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None, op: str
+) -> Tensor:
+    node, axes = operand(x, axis, op)
+    if initial is None:
+        if _mask(where, node, op) is not None:
+            raise ArgumentError(f"{op}: where= may leave no element, so it needs initial=, the value of the empty {op}")
+        return Tensor(extremum_node(node, axes, keepdims, op))
+    node, start = promote(Tensor(node), initial, op=op)
+    lowest = least(node.dtype) if op == "max" else greatest(node.dtype)
+    node = _chosen(node, where, lowest, op)
+    if size_of(node.shape[a] for a in axes):
+        found = extremum_node(node, axes, keepdims, op)
+    else:
+        found = leaf.full(reduced_shape(node.shape, axes, keepdims), lowest, node.dtype)
+    start = _start(Tensor(start), found, op)
     if node.dtype.kind == "b":
-        _require_elements(node, axes, "max")
-        return Tensor(fold.reduce_any(node, axes, keepdims))
-    return Tensor(fold.reduce_max(node, axes, keepdims))
+        return Tensor(ops.logical_or(found, start) if op == "max" else ops.logical_and(found, start))
+    return Tensor(ops.maximum(found, start) if op == "max" else ops.minimum(found, start))
 
 
-def min(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Smallest element, NaN if any is; tied elements share the gradient evenly. ShapeError over no elements."""
-    node, axes = _operand(x, axis, "min")
+def extremum_node(node: Node, axes: tuple[int, ...], keepdims: bool, op: str) -> Node:
+    """The largest (``op`` "max") or smallest element of a node of any dtype."""
     if node.dtype.kind == "b":
-        _require_elements(node, axes, "min")
-        return Tensor(fold.reduce_all(node, axes, keepdims))
-    return Tensor(fold.reduce_min(node, axes, keepdims))
+        if not size_of(node.shape[a] for a in axes):
+            raise ShapeError(f"{op}: no elements to compare along axes {axes} of shape {node.shape}")
+        return (fold.reduce_any if op == "max" else fold.reduce_all)(node, axes, keepdims)
+    return (fold.reduce_max if op == "max" else fold.reduce_min)(node, axes, keepdims)
 
 
-def _require_elements(node: Node, axes: tuple[int, ...], op: str) -> None:
-    if not size_of(node.shape[a] for a in axes):
-        raise ShapeError(f"{op}: no elements to compare along axes {axes} of shape {node.shape}")
+def least(dtype: DType) -> bool | int | float:
+    """The smallest value of ``dtype``: what a maximum over nothing would be."""
+    if dtype.kind == "f":
+        return -math.inf
+    return False if dtype.kind == "b" else dtypes.integer_limits(dtype)[0]
 
 
-def any(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Whether any element is true (numbers: not 0)."""
-    node, axes = _operand(x, axis, "any")
-    return Tensor(fold.reduce_any(truth(node), axes, keepdims))
+def greatest(dtype: DType) -> bool | int | float:
+    """The largest value of ``dtype``: what a minimum over nothing would be."""
+    if dtype.kind == "f":
+        return math.inf
+    return True if dtype.kind == "b" else dtypes.integer_limits(dtype)[1]
 
 
-def all(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Whether all elements are true (numbers: not 0)."""
-    node, axes = _operand(x, axis, "all")
-    return Tensor(fold.reduce_all(truth(node), axes, keepdims))
+def any(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, where: ArrayLike | None = None) -> Tensor:
+    """Whether any element (for which ``where`` holds) is true (numbers: not 0)."""
+    node, axes = operand(x, axis, "any")
+    return Tensor(fold.reduce_any(_chosen(truth(node), where, False, "any"), axes, keepdims))
+
+
+def all(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, where: ArrayLike | None = None) -> Tensor:
+    """Whether all elements (for which ``where`` holds) are true (numbers: not 0)."""
+    node, axes = operand(x, axis, "all")
+    return Tensor(fold.reduce_all(_chosen(truth(node), where, True, "all"), axes, keepdims))
 
 
 def count_nonzero(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Number of elements that are not 0, int64."""
-    node, axes = _operand(x, axis, "count_nonzero")
+    node, axes = operand(x, axis, "count_nonzero")
     return Tensor(fold.reduce_sum(ops.cast(truth(node), dtypes.int64), axes, keepdims))
 
 
@@ -124,9 +226,9 @@ def _position(function: Any, x: ArrayLike, axis: int | None, keepdims: bool, op:
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
-def _statistic_operand(x: ArrayLike, axis: Axis, dtype: Any, op: str) -> tuple[Node, tuple[int, ...], DType]:
+def statistic_operand(x: ArrayLike, axis: Axis, dtype: Any, op: str) -> tuple[Node, tuple[int, ...], DType]:
     """The operand in the dtype to compute in, its axes, the dtype of the result."""
-    node, axes = _operand(x, axis, op)
+    node, axes = operand(x, axis, op)
     if dtype is not None:
         result = dtypes.as_dtype(dtype)
         if result.kind != "f":
@@ -136,41 +238,78 @@ def _statistic_operand(x: ArrayLike, axis: Axis, dtype: Any, op: str) -> tuple[N
     return cast_node(node, dtypes.float32 if result in _HALF else result), axes, result
 
 
-def mean_node(node: Node, axes: tuple[int, ...], keepdims: bool, fewer: float = 0.0) -> Node:
-    """Sum over ``axes`` divided by their size less ``fewer``, at least 0; NaN over no elements."""
-    count = builtins.max(size_of(node.shape[a] for a in axes) - fewer, 0.0)
-    return ops.divide(fold.reduce_sum(node, axes, keepdims), count)
+def mean_node(
+    node: Node, axes: tuple[int, ...], keepdims: bool, fewer: float = 0.0, mask: Node | None = None
+) -> Node:
+    """Sum over ``axes`` divided by their size less ``fewer``, at least 0; NaN over no elements.
+
+    mask: which elements count; the others must be 0 already.
+    """
+    total = fold.reduce_sum(node, axes, keepdims)
+    if mask is None:
+        return ops.divide(total, builtins.max(size_of(node.shape[a] for a in axes) - fewer, 0.0))
+    mask = move.broadcast_to(mask, node.shape)
+    count = ops.cast(fold.reduce_sum(ops.cast(mask, dtypes.int64), axes, keepdims), node.dtype)
+    return ops.divide(total, ops.maximum(ops.subtract(count, fewer), 0) if fewer else count)
 
 
-def mean(x: ArrayLike, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Arithmetic mean; integers give the default float dtype, no elements NaN."""
-    node, axes, result = _statistic_operand(x, axis, dtype, "mean")
-    return Tensor(cast_node(mean_node(node, axes, keepdims), result))
+def mean(
+    x: ArrayLike, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, where: ArrayLike | None = None
+) -> Tensor:
+    """Arithmetic mean; integers give the default float dtype, no elements NaN.
+
+    where: a bool mask, broadcast to x, of the elements that count.
+    """
+    node, axes, result = statistic_operand(x, axis, dtype, "mean")
+    mask = _mask(where, node, "mean")
+    chosen = node if mask is None else ops.where(mask, node, 0)
+    return Tensor(cast_node(mean_node(chosen, axes, keepdims, mask=mask), result))
 
 
-def variance_node(node: Node, axes: tuple[int, ...], keepdims: bool, correction: float) -> Node:
+def variance_node(
+    node: Node, axes: tuple[int, ...], keepdims: bool, correction: float, mask: Node | None = None
+) -> Node:
     """Two passes: the mean first, then the mean square of what is left, which does not cancel."""
-    centred = ops.subtract(node, mean_node(node, axes, True))
-    return mean_node(ops.square(centred), axes, keepdims, correction)
+    if mask is None:
+        centred = ops.subtract(node, mean_node(node, axes, True))
+    else:
+        chosen = ops.where(mask, node, 0)
+        centred = ops.where(mask, ops.subtract(chosen, mean_node(chosen, axes, True, mask=mask)), 0)
+    return mean_node(ops.square(centred), axes, keepdims, correction, mask)
 
 
 def var(
-    x: ArrayLike, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    ddof: float | None = None,
+    where: ArrayLike | None = None,
 ) -> Tensor:
     """Variance: the mean square distance from the mean, computed in two passes.
 
-    correction (NumPy's ``ddof``): the divisor is the number of elements less this.
+    correction (NumPy's ``ddof``): the divisor is the number of elements less this; NaN where it is not positive.
+    where: a bool mask, broadcast to x, of the elements that count.
     """
-    node, axes, result = _statistic_operand(x, axis, None, "var")
-    return Tensor(cast_node(variance_node(node, axes, keepdims, correction if ddof is None else ddof), result))
+    node, axes, result = statistic_operand(x, axis, None, "var")
+    mask = _mask(where, node, "var")
+    return Tensor(cast_node(variance_node(node, axes, keepdims, correction if ddof is None else ddof, mask), result))
 
 
 def std(
-    x: ArrayLike, /, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
+    x: ArrayLike,
+    /,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    ddof: float | None = None,
+    where: ArrayLike | None = None,
 ) -> Tensor:
     """Standard deviation, the square root of :func:`var`; its gradient where it is 0 is 0."""
-    node, axes, result = _statistic_operand(x, axis, None, "std")
-    variance = variance_node(node, axes, keepdims, correction if ddof is None else ddof)
+    node, axes, result = statistic_operand(x, axis, None, "std")
+    mask = _mask(where, node, "std")
+    variance = variance_node(node, axes, keepdims, correction if ddof is None else ddof, mask)
     return Tensor(cast_node(root_node(variance), result))
 
 
@@ -182,7 +321,7 @@ def root_node(node: Node) -> Node:
 
 def logsumexp(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """``log(sum(exp(x)))`` without overflow. Over -inf alone (or nothing): -inf, with gradient 0. With +inf: inf."""
-    node, axes, result = _statistic_operand(x, axis, None, "logsumexp")
+    node, axes, result = statistic_operand(x, axis, None, "logsumexp")
     return Tensor(cast_node(logsumexp_node(node, axes, keepdims), result))
 
 
