@@ -125,7 +125,7 @@ from .api.reduction import (
     sum,
     var,
 )
-from .api.sorting import argsort, sort
+from .api.sorting import argsort, digitize, searchsorted, sort, topk
 from .api.unary import (
     abs,
     absolute,
@@ -211,6 +211,7 @@ from .errors import (
     DeviceError,
     DTypeError,
     GradientError,
+    NonFiniteError,
     PullbackError,
     RangeError,
     ShapeError,
@@ -233,7 +234,7 @@ if TYPE_CHECKING:
     from . import data, nn, optim, testing
     from .graph.graph import Graph, graph_of
     from .runtime.driver import get_num_threads, set_num_threads
-    from .runtime.evaluate import get_backend, set_backend
+    from .runtime.evaluate import debug_nans, get_backend, set_backend
     from .transforms import pytree
     from .transforms.batching import vmap
     from .transforms.functional import (
@@ -254,6 +255,7 @@ if TYPE_CHECKING:
 _ON_FIRST_USE = {
     "Graph": "graph.graph",
     "data": "",
+    "debug_nans": "runtime.evaluate",
     "get_backend": "runtime.evaluate",
     "get_num_threads": "runtime.driver",
     "grad": "transforms.functional",
@@ -287,6 +289,7 @@ __all__ = [
     "DeviceError",
     "GradientError",
     "Graph",
+    "NonFiniteError",
     "PullbackError",
     "RangeError",
     "ShapeError",
@@ -350,11 +353,13 @@ __all__ = [
     "cosh",
     "count_nonzero",
     "data",
+    "debug_nans",
     "deg2rad",
     "degrees",
     "diag",
     "diagonal",
     "diff",
+    "digitize",
     "divide",
     "divmod",
     "dot",
@@ -470,6 +475,7 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "searchsorted",
     "set_backend",
     "set_default_dtype",
     "set_num_threads",
@@ -497,6 +503,7 @@ __all__ = [
     "tensordot",
     "testing",
     "tile",
+    "topk",
     "trace",
     "transpose",
     "tril",

@@ -406,7 +406,8 @@ class IndexedUpdate:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def _integers(indices: ArrayLike, op: str) -> Node:
+def integer_node(indices: ArrayLike, op: str) -> Node:
+    """The node of an array of integers; DTypeError for another dtype (an empty list is one of int64)."""
     if isinstance(indices, np.ndarray):
         node = numpy_to_node(indices, None, True, op)
     else:
@@ -428,7 +429,7 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor
         node = move.reshape(node, (node.size,))
         axis = 0
     a = normalize_axis(axis, len(node.shape), "take")
-    index = checked_index(_integers(indices, "take"), node.shape[a], a)
+    index = checked_index(integer_node(indices, "take"), node.shape[a], a)
     gathered = index_ops.gather(node, [index], (a,))
     front = len(index.shape)
     if a and front:
@@ -445,7 +446,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tens
     node = as_node(x, None, "take_along_axis")
     rank = len(node.shape)
     a = normalize_axis(axis, rank, "take_along_axis")
-    index = _integers(indices, "take_along_axis")
+    index = integer_node(indices, "take_along_axis")
     if len(index.shape) != rank:
         raise ShapeError(f"take_along_axis: the ranks of indices {index.shape} and array {node.shape} differ")
     return Tensor(take_along_node(node, checked_index(index, node.shape[a], a), a))
@@ -455,16 +456,7 @@ def take_along_node(node: Node, index: Node, axis: int) -> Node:
     """See :func:`take_along_axis`; ``index`` is in range."""
     lines = node.shape[:axis] + (1,) + node.shape[axis + 1 :]
     common = broadcast_shapes(lines, index.shape[:axis] + (1,) + index.shape[axis + 1 :], op="take_along_axis")
-    grid = (*common[:axis], index.shape[axis], *common[axis + 1 :])
-    indices = []
-    for a in range(len(grid)):
-        if a == axis:
-            indices.append(_broadcast(index, grid))
-        elif node.shape[a] == 1:
-            indices.append(leaf.full(grid, 0, dtypes.int64))
-        else:
-            indices.append(leaf.iota(grid, a, dtypes.int64))
-    return index_ops.gather(node, indices, tuple(range(len(grid))))
+    return index_ops.take_along(node, _broadcast(index, (*common[:axis], index.shape[axis], *common[axis + 1 :])), axis)
 
 
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:

@@ -277,7 +277,12 @@ class Program:
                     raise CompileError(f"{target} has no node to run")
                 operands = zip(step.reads, target.inputs)
                 arrays = [self._view(array, source, operand.shape) for source, operand in operands]
-                self._view(array, target, target.shape)[...] = node.op.reference(node, *arrays)
+                out = self._view(array, target, target.shape)
+                with np.errstate(all="ignore"):  # infinities and NaN pass silently, as in kernels
+                    if node.op.into is None:
+                        out[...] = node.op.reference(node, *arrays)
+                    else:
+                        node.op.into(node, out, *arrays)
 
     def _view(self, array: Any, value: Value, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         slot, offset = self.slot_of(value)

@@ -102,6 +102,33 @@ def gather(x: Node, indices: Sequence[Node], axes: Ints) -> Node:
     return bind(GATHER, (x, *indices), (axes,), x.weak)
 
 
+def line_indices(index: Node, shape: Shape, axis: int) -> list[Node]:
+    """Index operands for every axis that pick ``index`` on ``axis`` and, on each other axis, the position at hand.
+
+    Where ``shape`` has extent 1 the position is 0, so that the lines of an array of this shape repeat.
+    """
+    grid = index.shape
+    indices = []
+    for a in range(len(grid)):
+        if a == axis:
+            indices.append(index)
+        elif shape[a] == 1:
+            indices.append(leaf.full(grid, 0, dtypes.int64))
+        else:
+            indices.append(leaf.iota(grid, a, dtypes.int64))
+    return indices
+
+
+def take_along(x: Node, index: Node, axis: int) -> Node:
+    """``out[..., i, ...] = x[..., index[..., i, ...], ...]``; ``index`` is in range and has x's rank.
+
+    On the other axes it is not larger than x, or x has extent 1.
+    """
+    if len(x.shape) == 1:
+        return gather(x, [index], (0,))
+    return gather(x, line_indices(index, x.shape, axis), tuple(range(len(x.shape))))
+
+
 # -- scatter -----------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 An :class:`Op` holds everything that the rest of the package may ask about an operation: the shape and dtype rule,
 the NumPy reference, the derivative, the batching rule, the cost and the lowering. The derivative is declared
-once and serves both modes; how, is one of four forms:
+once and serves both modes; how, is one of these forms:
 
 ``Partials``
     for elementwise ops: the partial derivative with respect to each input.
@@ -10,6 +10,8 @@ once and serves both modes; how, is one of four forms:
     for ops linear in each of some inputs (or in all of them together): the transpose.
 ``Jvp``
     for the others: the tangent of the output in terms of ops; the engine transposes its linear part.
+``CustomCall``, ``CustomResult``
+    for functions whose derivative the user gives: a call and its results.
 ``NoDerivative``
     says why there is none. ``zero=True`` marks a derivative that is 0 wherever it exists and is used as 0 (``floor``,
     ``stop_gradient``); otherwise asking for it is an error (never for integer and bool outputs, which carry
@@ -27,11 +29,14 @@ Kind = Literal[
     "elementwise",  # one output element from the elements at the same (broadcast) position
     "view",         # the same elements at other positions: reshape, permute, broadcast_to, slice, flip
     "reduction",    # folds some axes
+    "scan",         # a recurrence along one axis: running sums and their kin
+    "shift",        # the elements at a fixed distance along an axis, zeros beyond its ends
     "gather",       # elements chosen by index operands
     "scatter",      # elements written at positions given by index operands
     "pad",
     "concat",
     "contraction",  # dot_general
+    "custom",       # no computation of its own: carries a derivative rule or a name
     "host",         # run by a library between two native segments: sorting, LAPACK
 ]
 
@@ -75,7 +80,17 @@ class NoDerivative:
     zero: bool = False
 
 
-Derivative = Partials | Linear | Jvp | NoDerivative
+@dataclass(frozen=True)
+class CustomCall:
+    """``node.attrs[0]`` is a rule (ops/custom.py) that maps the cotangents of all the call's results at once."""
+
+
+@dataclass(frozen=True)
+class CustomResult:
+    """The derivative is that of result ``node.attrs[0]`` of the call, the second operand."""
+
+
+Derivative = Partials | Linear | Jvp | NoDerivative | CustomCall | CustomResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +104,7 @@ class Op:
     cost: floating-point operations for one output element (for a reduction or contraction: for one input element).
     lower: for an elementwise op the scalar instruction of the kernel IR; for a reduction the combining instruction; for
         other kinds the name of the lowering strategy.
+    into: for a host op, ``(node, out, *arrays)``: as ``reference``, with the result written to ``out``.
     """
 
     name: str
@@ -101,6 +117,7 @@ class Op:
     cost: float = 1.0
     attr_names: tuple[str, ...] = ()
     doc: str = ""
+    into: Callable[..., None] | None = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
