@@ -35,6 +35,10 @@ class TraceError(PullbackError, TypeError):
     """A value was needed while a function was being traced, or a traced value outlived its trace."""
 
 
+class NonFiniteError(PullbackError, FloatingPointError):
+    """A NaN or an infinity, found while ``debug_nans`` is on."""
+
+
 class DeviceError(PullbackError, RuntimeError):
     """A device that is absent, or memory that it cannot give."""
 

@@ -300,12 +300,12 @@ class _Search:
             position, at = _worst(found, expected)
             return GradientError(
                 f"{name}: along a random direction the derivative is {found[position].flat[at]:.10g}, differences "
-                f"give {expected[position].flat[at]:.10g}; no single entry is off by more than the tolerance, the worst is "
-                f"d {where} / d {by}: {value:.10g} and {truth:.10g}; {_made_at(self.subject, target[0])}"
+                f"give {expected[position].flat[at]:.10g}; no single entry is off by more than the tolerance, the "
+                f"worst is d {where} / d {by}: {value:.10g} and {truth:.10g}; {_made_at(self.subject, target[0])}"
             )
         return GradientError(
-            f"{name}: d {where} / d {by} is {value:.10g}, differences give {truth:.10g} (difference {abs(value - truth):.3g}); "
-            f"{_made_at(self.subject, target[0])}"
+            f"{name}: d {where} / d {by} is {value:.10g}, differences give {truth:.10g} (difference "
+            f"{abs(value - truth):.3g}); {_made_at(self.subject, target[0])}"
         )
 
     def _input_entry(self, found: Sequence[Array], expected: Sequence[Array]) -> tuple[int, int]:

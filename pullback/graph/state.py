@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 PACKAGE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
-Site = tuple[CodeType, int]  # a code object and the index of the instruction that was running
+# A code object and the index of the instruction that was running; for what a derivative made, followed by the names of
+# the ops that it is the derivative of: "sqrt", or "multiply", "sqrt" for a multiply in the derivative of sqrt.
+Site = tuple[CodeType, int, *tuple[str, ...]]
 
 
 class State(threading.local):
@@ -50,9 +52,14 @@ def describe_site(site: Site | None) -> str:
     """``file.py:12, in train`` for messages."""
     if site is None:
         return "an unknown line"
-    code, instruction = site
+    code, instruction = site[0], site[1]
     line = code.co_firstlineno
     for start, end, number in code.co_lines():
         if start <= instruction < end and number is not None:
             line = number
     return f"{code.co_filename}:{line}, in {code.co_name}"
+
+
+def describe_derivative(site: Site | None) -> str:
+    """``in the derivative of sqrt``, or nothing for what the user's line made itself."""
+    return "" if site is None else " ".join([f"in the derivative of {name}" for name in site[2:]])

@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Any, Literal
 
-from ..errors import ArgumentError, TraceError
+from ..errors import ArgumentError, NonFiniteError, TraceError
 from ..graph.graph import structural_key
 from ..graph.handle import is_named
 from ..graph.node import Node, topological_order
@@ -24,7 +26,25 @@ Backend = Literal["compiled", "reference"]
 MAX_GRAPH = 1000  # nodes in one program; a longer pending graph is cut
 MAX_PROGRAMS = 4096
 
-_backend: Backend = "compiled"
+
+@dataclass(frozen=True)
+class Mode:
+    """How values are computed, and what is looked for in them (see runtime/nonfinite.py)."""
+
+    backend: Backend = "compiled"
+    looks_for: Literal["nan", "nonfinite"] | None = None
+
+
+# One object for each mode, so that the mode is compared by identity: it is part of what a jitted call depends on.
+_modes: dict[Mode, Mode] = {}
+
+
+def _set(mode: Mode) -> None:
+    global _mode
+    _mode = _modes.setdefault(mode, mode)
+
+
+_mode = _modes.setdefault(Mode(), Mode())
 _lock = open_after_fork(threading.RLock())
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
@@ -34,15 +54,56 @@ def set_backend(name: Backend) -> None:
 
     Raises ArgumentError for another name.
     """
-    global _backend
     if name not in ("compiled", "reference"):
         raise ArgumentError(f"set_backend: {name!r} is neither 'compiled' nor 'reference'")
-    _backend = name
+    _set(replace(_mode, backend=name))
 
 
 def get_backend() -> Backend:
     """The backend that evaluates."""
-    return _backend
+    return _mode.backend
+
+
+def looks_for() -> Literal["nan", "nonfinite"] | None:
+    """What ``debug_nans`` looks for at present."""
+    return _mode.looks_for
+
+
+class debug_nans:
+    """Find the first op that produced a NaN or an infinity, and name the user's line.
+
+    ``pb.debug_nans()`` or ``pb.debug_nans(True)`` turns it on from there on, ``pb.debug_nans(False)`` off; as a context
+    manager, ``with pb.debug_nans(): ...``, what was before comes back at the end. It holds for all threads.
+
+    While it is on, every value that is asked for (printed, converted, evaluated, returned by a jitted function, bound
+    to a parameter by an optimizer's step) is looked at. If one is not finite, NonFiniteError names the first op whose
+    own result was bad while its operands were not, the element, the operands, and the line that made it, also where it
+    is the derivative of that line ("in the derivative of sqrt"). This goes for evaluation without ``jit``, for jitted
+    functions (recorded anew while it is on; a failed call changes nothing), and for both backends.
+
+    A bad value that does not arrive in what was asked for is no error: behind a mask, a branch of ``where`` not taken,
+    under a strong zero. Neither is an infinity that was given (a mask of -inf); a NaN that was given is named as such.
+
+    Args:
+        on: whether to look.
+        inf: look for infinities as well as for NaN.
+
+    Looking costs a pass over each result; what was found is computed again, node by node, by the NumPy references.
+    """
+
+    def __init__(self, on: bool = True, inf: bool = True) -> None:
+        if not isinstance(on, bool) or not isinstance(inf, bool):
+            raise ArgumentError(f"debug_nans: on and inf are True or False, got {on!r} and {inf!r}")
+        self._before = _mode.looks_for
+        _set(replace(_mode, looks_for=("nonfinite" if inf else "nan") if on else None))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _set(replace(_mode, looks_for=self._before))
 
 
 def _is_evaluated(node: Node) -> bool:
@@ -81,6 +142,9 @@ def _take_changed() -> list[Node]:
 
 def _evaluate(nodes: Sequence[Node]) -> None:
     state.epoch += 1
+    if _mode.looks_for is not None:
+        _evaluate_and_look(nodes, _mode.looks_for)
+        return
     with _lock:
         order = topological_order([node for node in nodes if node.buffer is None], _is_evaluated)
         pieces = _cut(order, nodes)
@@ -93,6 +157,26 @@ def _evaluate(nodes: Sequence[Node]) -> None:
     done = _run(work)
     with _lock:
         _finish(*done)
+
+
+def _evaluate_and_look(nodes: Sequence[Node], kinds: Literal["nan", "nonfinite"]) -> None:
+    """As ``_evaluate``; NonFiniteError for a bad value leaves every node as it was."""
+    from .nonfinite import look_at
+
+    with _lock:
+        pending = [node for node in nodes if node.buffer is None]
+        done: list[Node] = []
+        try:
+            for piece in _cut(topological_order(pending, _is_evaluated), nodes):
+                kept, buffers = _run(_capture(*piece))
+                done += kept
+                _hand_out(kept, buffers)
+            look_at(pending, kinds)
+        except NonFiniteError:
+            for node in done:
+                node.buffer = None
+            raise
+        _let_go(done)
 
 
 def _cut(order: list[Node], requested: Sequence[Node]) -> list[tuple[list[Node], list[Node]]]:
@@ -154,7 +238,7 @@ def _capture(part: list[Node], kept: list[Node]) -> Work:
     for node in arguments:
         if node.buffer is None and node.op.name == "parameter":
             raise _placeholder_error(node, part)
-    if _backend == "reference":
+    if _mode.backend == "reference":
         return None, [], kept
     program = _programs.get(key)
     if program is None:
@@ -188,10 +272,19 @@ def _run(work: Work) -> tuple[list[Node], list[Any]]:
 
 
 def _finish(kept: list[Node], buffers: list[Any]) -> None:
-    """Hand out the buffers; values that no derivative can reach any more let go of their inputs."""
+    """Hand out the buffers and let go of what is not needed any more."""
+    _hand_out(kept, buffers)
+    _let_go(kept)
+
+
+def _hand_out(kept: list[Node], buffers: list[Any]) -> None:
     for node, buffer in zip(kept, buffers, strict=False):
         if node.buffer is None:
             node.buffer = buffer
+
+
+def _let_go(kept: list[Node]) -> None:
+    """Values that no derivative can reach any more need no inputs."""
     for node in kept:
         # A derivative ends at a constant: one that requires a gradient is a leaf.
         if node.inputs and (node.constant or not is_tracked(node)):

@@ -68,6 +68,15 @@ def evaluate_reference(nodes: Sequence[Node]) -> None:
         node.buffer = from_numpy(np.array(value, order="C", copy=True))
 
 
+def argument_value(node: Node, value: Any) -> Array:
+    """What a program was given for the input ``node``, a buffer or a Python number, as an array."""
+    if isinstance(value, bool | int | float):
+        with np.errstate(over="ignore"):
+            return np.asarray(value, node.dtype.numpy)
+    array: Array = value.numpy(node.shape, node.dtype.numpy)
+    return array
+
+
 class ReferenceProgram:
     """A graph run by the references, called like a compiled program: buffers and Python numbers in, buffers out."""
 
@@ -78,10 +87,5 @@ class ReferenceProgram:
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         from .buffers import from_numpy
 
-        arguments = {}
-        for node, value in zip(self._inputs, values):
-            if isinstance(value, bool | int | float):
-                arguments[node] = np.asarray(value, node.dtype.numpy)
-            else:
-                arguments[node] = value.numpy(node.shape, node.dtype.numpy)
+        arguments = {node: argument_value(node, value) for node, value in zip(self._inputs, values)}
         return [from_numpy(np.array(v, order="C", copy=True)) for v in reference_values(self._outputs, arguments)]

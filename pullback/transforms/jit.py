@@ -96,7 +96,7 @@ class Jitted:
                 key.append(_leaf_key(leaf, self))
         if tensors > 1 and len(set(map(id, leaves))) != len(leaves):
             key.append(_aliases(leaves))
-        key += (state.grad_enabled, dtypes._default_float, evaluation._backend)
+        key += (state.grad_enabled, dtypes._default_float, evaluation._mode)
         found = self._variants.get(tuple(key))
         if found is not None:
             for variant in found:
@@ -175,7 +175,7 @@ class Jitted:
 
 def _has_types(args: tuple[Any, ...], last: tuple[list[Any], Variant, list[Any]]) -> bool:
     """Whether ``args`` are distinct tensors of the types, and the modes those, of the last call."""
-    types, _, (grad_enabled, default_float, backend) = last
+    types, _, (grad_enabled, default_float, mode) = last
     count = len(args)
     if count != len(types):
         return False
@@ -197,7 +197,7 @@ def _has_types(args: tuple[Any, ...], last: tuple[list[Any], Variant, list[Any]]
     return (
         state.grad_enabled is grad_enabled
         and dtypes._default_float is default_float
-        and evaluation._backend is backend
+        and evaluation._mode is mode
     )
 
 

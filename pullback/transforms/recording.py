@@ -17,7 +17,8 @@ from ..graph.trace import Entry, GradSlot, Trace
 from ..interop import numpy_to_node
 from ..ops.leaf import DATA
 from ..ops.registry import by_name
-from ..runtime.evaluate import get_backend
+from ..runtime.evaluate import get_backend, looks_for
+from ..runtime.nonfinite import CheckedProgram
 from ..runtime.reference import ReferenceProgram
 from ..tensor import Tensor
 from . import pytree
@@ -318,8 +319,19 @@ class _Builder:
         elif self.outputs:
             from ..compiler.program import compile_program
 
-            program = compile_program(self.nodes, self.outputs, donate=sorted(reusable))
+            # What debug_nans may have to compute again must not have been overwritten.
+            donate = sorted(reusable) if looks_for() is None else []
+            program = compile_program(self.nodes, self.outputs, donate=donate)
+        kinds = looks_for()
+        if program is not None and kinds is not None:
+            program = CheckedProgram(program, self.nodes, self.outputs, self._names(), kinds)
         return Variant(program, plan, Guards(self.trace), surroundings, recipe)
+
+    def _names(self) -> list[str]:
+        """What a message calls the inputs."""
+        names = [f"leaf {position} of the jitted function's arguments" for position, _ in self.arguments.inputs]
+        names += ["a tensor that the jitted function reads from outside"] * len(self.captured)
+        return names + ["a .grad that the jitted function reads"] * len(self.slots)
 
     def _argument_plan(self, kept: set[int]) -> tuple[tuple[int, str], ...] | None:
         inputs = self.arguments.inputs
