@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pullback.api.convert
     import pullback.api.elementwise
     import pullback.api.indexing
+    import pullback.api.joining
     import pullback.api.manipulation
     import pullback.api.reduction
     import pullback.api.sorting
@@ -70,7 +71,7 @@ class Methods(Handle):
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
         """Each element repeated."""
-        return api.manipulation.repeat(self, repeats, axis)
+        return api.joining.repeat(self, repeats, axis)
 
     def take(self, indices: Any, axis: int | None = None) -> Tensor:
         """Elements along ``axis``."""

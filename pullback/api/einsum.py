@@ -118,7 +118,7 @@ def _without_unit_axes(node: Node, labels: str, sizes: dict[str, int]) -> Term:
 
 def _reduce_alone(position: int, terms: list[Term], output: str) -> Term:
     """Diagonals of repeated labels, then sums over labels that neither another operand nor the output has."""
-    from .manipulation import diagonal_node
+    from .diagonal import diagonal_node
 
     node, labels = terms[position]
     for label in dict.fromkeys(labels):

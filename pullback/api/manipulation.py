@@ -1,4 +1,4 @@
-"""Functions that move elements without changing them: reshape, permute, join, split, repeat, pad.
+"""Functions that move elements without changing them: shapes, the order of axes and of elements; and diff.
 
 They return new tensors; results never share changes with their operands. Axes that are out of range or given twice,
 and shapes that do not fit, raise ShapeError.
@@ -10,19 +10,15 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from .. import dtypes
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ShapeError
 from ..graph.node import Node
 from ..interop import has_plain_value, part_of
 from ..ops import elementwise as ops
-from ..ops import indexing as index_ops
-from ..ops import leaf
 from ..ops import movement as move
-from ..shapes import as_shape, broadcast_shapes, normalize_axes, normalize_axis, reshape_shape
+from ..shapes import as_shape, broadcast_shapes, normalize_axes, normalize_axis, reshape_shape, size_of
 from ..tensor import Tensor
-from .convert import ArrayLike, as_node, broadcast_nodes, promote, scalar_node
+from .convert import ArrayLike, as_node, broadcast_nodes
+from .joining import concat, three_axes
 
 
 def _node(x: ArrayLike, op: str) -> Node:
@@ -47,6 +43,20 @@ def reshape(x: ArrayLike, /, shape: Any, copy: bool | None = None) -> Tensor:
 def ravel(x: ArrayLike, /) -> Tensor:
     """All elements along one axis, in C order."""
     return reshape(x, -1)
+
+
+def flatten(x: ArrayLike, /, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+    """The axes from ``start_axis`` to ``end_axis``, both included, as one, in C order (PyTorch's ``flatten``; by
+    default NumPy's). ShapeError where the end comes before the start."""
+    node = _node(x, "flatten")
+    rank = len(node.shape)
+    if rank == 0:
+        return Tensor(move.reshape(node, (1,)))
+    start, end = normalize_axis(start_axis, rank, "flatten"), normalize_axis(end_axis, rank, "flatten")
+    if end < start:
+        raise ShapeError(f"flatten: start_axis {start} comes after end_axis {end} in shape {node.shape}")
+    shape = node.shape
+    return reshape(Tensor(node), (*shape[:start], size_of(shape[start : end + 1]), *shape[end + 1 :]))
 
 
 def squeeze(x: ArrayLike, /, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -102,6 +112,12 @@ def atleast_2d(x: ArrayLike, /) -> Tensor:
     return Tensor(move.reshape(node, (1,) * missing + node.shape) if missing > 0 else node)
 
 
+def atleast_3d(x: ArrayLike, /) -> Tensor:
+    """``x`` with at least three axes: a vector lies along axis 1, a matrix in axes 0 and 1 (NumPy's rule)."""
+    node = _node(x, "atleast_3d")
+    return Tensor(move.reshape(node, three_axes(node.shape)))
+
+
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +147,7 @@ def matrix_transpose(x: ArrayLike, /) -> Tensor:
     return Tensor(_permute(node, (*range(rank - 2), rank - 1, rank - 2)))
 
 
-def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Tensor:
+def swapaxes(x: ArrayLike, /, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged."""
     node = _node(x, "swapaxes")
     rank = len(node.shape)
@@ -141,7 +157,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Tensor:
     return Tensor(_permute(node, order))
 
 
-def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
+def moveaxis(x: ArrayLike, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Axes ``source`` put at the positions ``destination``, the others in their order."""
     node = _node(x, "moveaxis")
     rank = len(node.shape)
@@ -153,6 +169,42 @@ def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Seque
     for target, origin in sorted(zip(targets, origins, strict=True)):
         order.insert(target, origin)
     return Tensor(_permute(node, order))
+
+
+def fliplr(x: ArrayLike, /) -> Tensor:
+    """Columns in reverse order: :func:`flip` along axis 1. ShapeError below two axes."""
+    node = _node(x, "fliplr")
+    if len(node.shape) < 2:
+        raise ShapeError(f"fliplr: at least two axes expected, got shape {node.shape}")
+    return Tensor(move.flip(node, (1,)))
+
+
+def flipud(x: ArrayLike, /) -> Tensor:
+    """Rows in reverse order: :func:`flip` along axis 0. ShapeError for a 0-d operand."""
+    node = _node(x, "flipud")
+    if not node.shape:
+        raise ShapeError("flipud: at least one axis expected, got a 0-d tensor")
+    return Tensor(move.flip(node, (0,)))
+
+
+def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
+    """``k`` quarter turns in the plane of two axes, from the first towards the second. ShapeError unless these are two
+    different axes."""
+    node = _node(x, "rot90")
+    order = normalize_axes(tuple(axes), len(node.shape), "rot90", ordered=True)
+    if len(order) != 2:
+        raise ShapeError(f"rot90: two axes expected, got {axes!r}")
+    a, b = order
+    turns = int(k) % 4
+    if turns == 0:
+        return Tensor(node)
+    if turns == 2:
+        return Tensor(move.flip(node, (a, b)))
+    swapped = list(range(len(node.shape)))
+    swapped[a], swapped[b] = b, a
+    if turns == 1:
+        return Tensor(_permute(move.flip(node, (b,)), swapped))
+    return Tensor(move.flip(_permute(node, swapped), (b,)))
 
 
 def flip(x: ArrayLike, /, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -188,236 +240,8 @@ def _roll(node: Node, shift: int, axis: int) -> Node:
     shift = shift % extent if extent else 0
     if shift == 0:
         return node
-    return move.concat([narrow(node, axis, extent - shift, extent), narrow(node, axis, 0, extent - shift)], axis)
-
-
-def narrow(node: Node, axis: int, start: int, stop: int) -> Node:
-    """``node`` between two positions of one axis."""
-    rank = len(node.shape)
-    starts, stops = [0] * rank, list(node.shape)
-    starts[axis], stops[axis] = start, stop
-    return move.slice(node, tuple(starts), tuple(stops), (1,) * rank)
-
-
-# -- joining and splitting ---------------------------------------------------------------------------------------------
-
-
-def concat(arrays: Sequence[ArrayLike], /, axis: int | None = 0) -> Tensor:
-    """The arrays one after the other along ``axis``, promoted; axis None flattens them first.
-
-    Raises ShapeError naming the shapes if they differ elsewhere.
-    """
-    nodes = _several(arrays, "concat")
-    if axis is None:
-        nodes = [move.reshape(n, (n.size,)) for n in nodes]
-        axis = 0
-    rank = len(nodes[0].shape)
-    if rank == 0:
-        raise ShapeError("concat: 0-d tensors have no axis to join along; use stack")
-    position = normalize_axis(axis, rank, "concat")
-    for n in nodes[1:]:
-        if len(n.shape) != rank or any(
-            a != b for d, (a, b) in enumerate(zip(n.shape, nodes[0].shape, strict=True)) if d != position
-        ):
-            raise ShapeError(f"concat: shapes {nodes[0].shape} and {n.shape} differ in more than axis {position}")
-    return Tensor(nodes[0] if len(nodes) == 1 else move.concat(nodes, position))
-
-
-def _several(arrays: Any, op: str) -> list[Node]:
-    if isinstance(arrays, Tensor | np.ndarray):
-        arrays = list(arrays)
-    if not isinstance(arrays, Sequence) or not len(arrays):
-        raise ShapeError(f"{op}: a non-empty sequence of arrays expected")
-    return promote(*arrays, op=op)
-
-
-def stack(arrays: Sequence[ArrayLike], /, axis: int = 0) -> Tensor:
-    """Arrays of one shape along a new axis."""
-    nodes = _several(arrays, "stack")
-    shape = nodes[0].shape
-    for n in nodes[1:]:
-        if n.shape != shape:
-            raise ShapeError(f"stack: all arrays must have one shape, got {shape} and {n.shape}")
-    position = normalize_axis(axis, len(shape) + 1, "stack")
-    expanded = [move.reshape(n, (*shape[:position], 1, *shape[position:])) for n in nodes]
-    return Tensor(expanded[0] if len(expanded) == 1 else move.concat(expanded, position))
-
-
-def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices along ``axis``, without that axis."""
-    node = _node(x, "unstack")
-    a = normalize_axis(axis, len(node.shape), "unstack")
-    rest = node.shape[:a] + node.shape[a + 1 :]
-    return tuple([Tensor(move.reshape(narrow(node, a, i, i + 1), rest)) for i in range(node.shape[a])])
-
-
-def split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
-    """Pieces along ``axis``: so many of equal extent, or cut before each of the given positions (NumPy's ``split``)."""
-    node = _node(x, "split")
-    a = normalize_axis(axis, len(node.shape), "split")
-    extent = node.shape[a]
-    if isinstance(indices_or_sections, int):
-        count = indices_or_sections
-        if count <= 0 or extent % count:
-            raise ShapeError(f"split: axis {a} of extent {extent} does not divide into {count} equal pieces")
-        cuts = [extent // count * i for i in range(1, count)]
-    else:
-        cuts = [int(c) for c in indices_or_sections]
-    pieces = []
-    start = 0
-    for cut in [*cuts, None]:
-        low, high, _ = builtins.slice(start, cut).indices(extent)
-        pieces.append(Tensor(narrow(node, a, low, builtins.max(low, high))))
-        start = cut if cut is not None else extent
-    return pieces
-
-
-def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Tensor:
-    """The whole array repeated ``repetitions`` times along each axis; the last entry is for the last axis."""
-    node = _node(x, "tile")
-    counts = as_shape(repetitions, "tile")
-    rank = builtins.max(len(counts), len(node.shape))
-    counts = (1,) * (rank - len(counts)) + counts
-    shape = (1,) * (rank - len(node.shape)) + node.shape
-    expanded = move.reshape(node, tuple([e for extent in shape for e in (1, extent)]))
-    repeated = move.broadcast_to(
-        expanded, tuple([e for count, extent in zip(counts, shape, strict=True) for e in (count, extent)])
-    )
-    return Tensor(move.reshape(repeated, tuple([c * e for c, e in zip(counts, shape, strict=True)])))
-
-
-def repeat(x: ArrayLike, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> Tensor:
-    """Each element repeated along ``axis`` (None: of the flattened array), all as often or each as its count says.
-
-    Counts that differ must be known now: a traced tensor of counts raises TraceError.
-    """
-    node = _node(x, "repeat")
-    if axis is None:
-        node = move.reshape(node, (node.size,))
-        axis = 0
-    a = normalize_axis(axis, len(node.shape), "repeat")
-    before, extent, after = node.shape[:a], node.shape[a], node.shape[a + 1 :]
-    counts = np.asarray(repeats)
-    if counts.dtype.kind not in "iu" or (counts.size and counts.min() < 0):
-        raise DTypeError(f"repeat: counts must be non-negative integers, got {repeats!r}")
-    if counts.size == 1:
-        count = int(counts.reshape(())[()])
-        expanded = move.broadcast_to(move.reshape(node, (*before, extent, 1, *after)), (*before, extent, count, *after))
-        return Tensor(move.reshape(expanded, (*before, extent * count, *after)))
-    if counts.shape != (extent,):
-        raise ShapeError(f"repeat: counts of shape {counts.shape} for axis {a} of extent {extent}")
-    positions = leaf.data(np.repeat(np.arange(extent), counts), False)
-    gathered = index_ops.gather(node, [positions], (a,))
-    return moveaxis(Tensor(gathered), 0, a)
-
-
-# -- edges and triangles -----------------------------------------------------------------------------------------------
-
-
-def pad(x: ArrayLike, pad_width: Any, /, mode: str = "constant", constant_values: ArrayLike = 0) -> Tensor:
-    """``constant_values`` put around the array.
-
-    pad_width: as in NumPy: one int for all edges, ``(before, after)`` for all axes, or such a pair for each axis.
-    """
-    node = _node(x, "pad")
-    if mode != "constant":
-        raise ArgumentError(f"pad: mode {mode!r} is not available; supported: 'constant'")
-    rank = len(node.shape)
-    try:
-        widths = np.broadcast_to(np.asarray(pad_width), (rank, 2))
-    except ValueError as error:
-        raise ShapeError(f"pad: pad_width {pad_width!r} does not fit an array of {rank} axes") from error
-    if widths.dtype.kind not in "iu" or (widths.size and widths.min() < 0):
-        raise ShapeError(f"pad: widths must be non-negative integers, got {pad_width!r}")
-    if isinstance(constant_values, int | float):
-        value = scalar_node(constant_values, node.dtype)
-    else:
-        value = ops.cast(_node(constant_values, "pad"), node.dtype)
-        if value.shape:
-            raise ShapeError(f"pad: constant_values must be one number, got shape {value.shape}")
-    low = tuple([int(w) for w in widths[:, 0]])
-    high = tuple([int(w) for w in widths[:, 1]])
-    if not any(low) and not any(high):
-        return Tensor(node)
-    return Tensor(move.pad(node, value, low, high, (0,) * rank))
-
-
-def _triangle(node: Node, k: int, lower: bool, op: str) -> Node:
-    if len(node.shape) < 2:
-        raise ShapeError(f"{op}: at least two axes expected, got shape {node.shape}")
-    rows = leaf.iota(node.shape[-2:], 0, dtypes.int64)
-    columns = leaf.iota(node.shape[-2:], 1, dtypes.int64)
-    reach = ops.add(rows, int(k)) if k else rows
-    kept = ops.less_equal(columns, reach) if lower else ops.greater_equal(columns, reach)
-    return ops.where(kept, node, scalar_node(0, node.dtype))
-
-
-def tril(x: ArrayLike, /, k: int = 0) -> Tensor:
-    """The lower triangle of the last two axes, up to the diagonal ``k``; 0 above."""
-    return Tensor(_triangle(_node(x, "tril"), k, True, "tril"))
-
-
-def triu(x: ArrayLike, /, k: int = 0) -> Tensor:
-    """The upper triangle of the last two axes, from the diagonal ``k``; 0 below."""
-    return Tensor(_triangle(_node(x, "triu"), k, False, "triu"))
-
-
-def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """Elements ``x[..., i, i + offset]`` of two axes, along a new last axis."""
-    node = _node(x, "diagonal")
-    rank = len(node.shape)
-    a, b = normalize_axis(axis1, rank, "diagonal"), normalize_axis(axis2, rank, "diagonal")
-    if a == b:
-        raise ShapeError(f"diagonal: axis1 and axis2 are both {a}")
-    moved = _permute(node, (*[d for d in range(rank) if d not in (a, b)], a, b))
-    return Tensor(diagonal_node(moved, offset))
-
-
-def diagonal_node(node: Node, offset: int = 0) -> Node:
-    """The diagonal of the last two axes. Reading a matrix of row length n with stride n + 1 needs no index list."""
-    rows, columns = node.shape[-2:]
-    lead = node.shape[:-2]
-    if offset >= 0:
-        node = narrow(node, len(lead) + 1, builtins.min(offset, columns), columns)
-    else:
-        node = narrow(node, len(lead), builtins.min(-offset, rows), rows)
-    rows, columns = node.shape[-2:]
-    length = builtins.min(rows, columns)
-    if length == 0:
-        return move.reshape(node, (*lead, 0))
-    node = narrow(narrow(node, len(lead), 0, length), len(lead) + 1, 0, length)
-    flat = move.reshape(node, (*lead, length * length))
-    count = len(lead)
-    return move.slice(
-        flat, (0,) * (count + 1), (*lead, length * length), (1,) * count + (length + 1,)
-    )
-
-
-def diag(x: ArrayLike, /, k: int = 0) -> Tensor:
-    """A vector on the diagonal ``k`` of a square matrix of zeros, or the diagonal ``k`` of a matrix."""
-    node = _node(x, "diag")
-    if len(node.shape) == 2:
-        return Tensor(diagonal_node(node, k))
-    if len(node.shape) != 1:
-        raise ShapeError(f"diag: one or two axes expected, got shape {node.shape}")
-    extent = node.shape[0]
-    rows = leaf.iota((extent, extent), 0, dtypes.int64)
-    columns = leaf.iota((extent, extent), 1, dtypes.int64)
-    square = ops.where(ops.equal(rows, columns), move.reshape(node, (1, extent)), scalar_node(0, node.dtype))
-    if k == 0:
-        return Tensor(square)
-    edges = ((0, abs(k)), (abs(k), 0)) if k > 0 else ((abs(k), 0), (0, abs(k)))
-    return pad(Tensor(square), edges)
-
-
-def trace(x: ArrayLike, /, offset: int = 0) -> Tensor:
-    """Sum of the diagonal of the last two axes; integers give int64 or uint64."""
-    from .reduction import sum
-
-    node = _node(x, "trace")
-    if len(node.shape) < 2:
-        raise ShapeError(f"trace: at least two axes expected, got shape {node.shape}")
-    return sum(Tensor(diagonal_node(node, offset)), axis=-1)
+    cut = extent - shift
+    return move.concat([move.slice_axis(node, axis, cut, extent), move.slice_axis(node, axis, 0, cut)], axis)
 
 
 def diff(
@@ -444,11 +268,10 @@ def diff(
         extent = node.shape[a]
         if extent == 0:
             break
-        node = minus(narrow(node, a, 1, extent), narrow(node, a, 0, extent - 1))
+        node = minus(move.slice_axis(node, a, 1, extent), move.slice_axis(node, a, 0, extent - 1))
     return Tensor(node)
 
 
-# -- NumPy's names -----------------------------------------------------------------------------------------------------
+# -- NumPy's name ------------------------------------------------------------------------------------------------------
 
-concatenate = concat
 transpose = permute_dims

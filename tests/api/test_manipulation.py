@@ -133,7 +133,7 @@ def test_errors(case):
 
 def test_other_errors():
     with pytest.raises(ValueError, match="mode"):
-        pb.pad(X, 1, mode="wrap")
+        pb.pad(X, 1, mode="mean")
     with pytest.raises(pb.DTypeError, match="repeat"):
         pb.repeat(X, [0.5, 1, 2], axis=1)
 

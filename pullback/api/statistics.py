@@ -1,0 +1,380 @@
+"""Order statistics and moments: median, quantile, percentile, ptp, average, cov, corrcoef.
+
+Medians and quantiles sort, so their gradient goes to the elements taken, with the weights that they are taken with. A
+row with a NaN has the value NaN. ``axis`` is an int, a tuple of ints, or None for all axes. float16 and bfloat16 are
+computed in float32.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..graph.node import Node
+from ..interop import has_plain_value
+from ..ops import elementwise as ops
+from ..ops import indexing as index_ops
+from ..ops import leaf
+from ..ops import movement as move
+from ..ops import reduction as fold
+from ..shapes import normalize_axes, reduced_shape, size_of
+from ..tensor import Tensor
+from . import contraction, elementwise
+from .convert import ArrayLike, as_node, cast_node, floating, promote
+from .diagonal import diagonal_node
+from .reduction import Axis, extremum_node, mean_node, operand, statistic_operand
+from .sorting import sort
+
+_HALF = (dtypes.float16, dtypes.bfloat16)
+
+# -- quantiles ---------------------------------------------------------------------------------------------------------
+
+# The plotting positions (alpha, beta) of Hyndman and Fan, "Sample quantiles in statistical packages", The American
+# Statistician 50 (1996), for a position of n q + alpha + q (1 - alpha - beta), counted from 1.
+_CONTINUOUS = {
+    "interpolated_inverted_cdf": (0.0, 1.0),
+    "hazen": (0.5, 0.5),
+    "weibull": (0.0, 0.0),
+    "linear": (1.0, 1.0),
+    "median_unbiased": (1 / 3, 1 / 3),
+    "normal_unbiased": (3 / 8, 3 / 8),
+}
+_AVERAGES = ("midpoint", "averaged_inverted_cdf")
+_DISCRETE = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
+METHODS = (*_CONTINUOUS, *_AVERAGES, *_DISCRETE)
+
+
+def _position(q: Any, n: Any, method: str, xp: Any) -> tuple[Any, Any]:
+    """The place of the ``q``-quantile among ``n`` sorted elements, counted from 0 and not yet limited to them: that of
+    the element below, and the weight of the next one (None: 0). ``xp`` has floor, ceil, round and where for ``q``."""
+    if method in _CONTINUOUS:
+        alpha, beta = _CONTINUOUS[method]
+        place = (n - 1) * q if method == "linear" else n * q + (alpha + q * (1 - alpha - beta)) - 1
+        below = xp.floor(place)
+        return below, place - below
+    if method in ("lower", "higher", "nearest"):
+        rounded = {"lower": xp.floor, "higher": xp.ceil, "nearest": xp.round}[method]
+        return rounded((n - 1) * q), None
+    if method == "midpoint":
+        place = (n - 1) * q
+        below = xp.floor(place)
+        return below, xp.where(place == below, 0.0, 0.5)
+    place = n * q - (1.5 if method == "closest_observation" else 1)
+    below = xp.floor(place)
+    if method == "averaged_inverted_cdf":
+        return below, xp.where(place == below, 0.5, 1.0)
+    exact = place == below
+    if method == "closest_observation":  # halfway, the one that is even, counted from 1
+        exact = exact & (below - 2 * xp.floor(below / 2) == 1)
+    return xp.where(exact, below, below + 1), None
+
+
+def _checked_q(q: ArrayLike, percent: bool, op: str) -> np.ndarray[Any, Any] | Node:
+    """``q`` as fractions: an array where its values are plain to see, else a float64 node. ArgumentError outside
+    [0, 1] in the first case."""
+    scale = 100.0 if percent else 1.0
+    if isinstance(q, Tensor):
+        node = cast_node(floating(q.node), dtypes.float64)
+        if not _is_constant(q.node):
+            return ops.divide(node, scale) if percent else node
+    values = np.asarray(q, np.float64) / scale
+    if not np.all((values >= 0) & (values <= 1)):
+        raise ArgumentError(f"{op}: q must lie in [0, {scale:g}], got {np.asarray(q).tolist()}")
+    return values
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether the value is known and no derivative by it can be asked for."""
+    return has_plain_value(node) and not node.rg and node.scope is None
+
+
+def _sorted_rows(node: Node, axes: tuple[int, ...]) -> Node:
+    """``axes`` made one, last, and sorted; NaN comes last."""
+    kept = tuple([a for a in range(len(node.shape)) if a not in axes])
+    rows = move.permute(node, (*kept, *axes))
+    rows = move.reshape(rows, (*[node.shape[a] for a in kept], size_of([node.shape[a] for a in axes])))
+    return sort(Tensor(rows), axis=-1).node
+
+
+def _take(rows: Node, places: np.ndarray[Any, Any] | Node) -> Node:
+    """Elements of each row (last axis) at ``places``, whose axes come first in the result. Places that are a node have
+    the shape of the result, or, if they are the same for all rows, a shape of their own."""
+    last = len(rows.shape) - 1
+    if isinstance(places, np.ndarray):
+        if places.ndim == 0:
+            column = move.slice_axis(rows, last, int(places), int(places) + 1)
+            return move.reshape(column, rows.shape[:-1])
+        return index_ops.gather(rows, [leaf.data(places.astype(np.int64), False)], (last,))
+    return index_ops.gather(rows, [places], (last,))
+
+
+def _take_of_each(rows: Node, places: Node) -> Node:
+    """As :func:`_take`, for places that differ between rows: ``places`` has the shape of the result."""
+    last = len(rows.shape) - 1
+    ahead = len(places.shape) - last
+    lines = [leaf.iota(places.shape, ahead + a, dtypes.int64) for a in range(last)]
+    return index_ops.gather(rows, [*lines, places], tuple(range(last + 1)))
+
+
+def _mix(low: Node, high: Node, weight: Node) -> Node:
+    """``low`` and ``high`` in the proportion 1 - weight to weight: from the nearer one, which is exact at both ends and
+    between equals; as a sum of products where that would meet infinities."""
+    distance = ops.subtract(high, low)
+    finite = ops.isfinite(distance)
+    distance = ops.where(finite, distance, 0)
+    rest = ops.subtract(1, weight)
+    from_low = ops.add(low, ops.multiply(weight, distance))
+    from_high = ops.subtract(high, ops.multiply(rest, distance))
+    products = ops.add(ops.strong_product(rest, low), ops.strong_product(weight, high))
+    return ops.where(finite, ops.where(ops.less(weight, 0.5), from_low, from_high), products)
+
+
+def quantile_of(
+    x: ArrayLike, q: ArrayLike, axis: Axis, keepdims: bool, method: str, op: str, percent: bool, skip_nan: bool
+) -> Tensor:
+    if method not in METHODS:
+        raise ArgumentError(f"{op}: method {method!r} is not one of {', '.join(METHODS)}")
+    node, axes = operand(x, axis, op)
+    if node.dtype.kind == "b" or (method not in _DISCRETE and node.dtype.kind != "f"):
+        node = floating(node)
+    fractions = _checked_q(q, percent, op)
+    found = _of_rows(_sorted_rows(node, axes), fractions, method, skip_nan, op)
+    if keepdims:
+        found = move.reshape(found, (*fractions.shape, *reduced_shape(node.shape, axes, True)))
+    return Tensor(found)
+
+
+def _of_rows(
+    rows: Node, q: np.ndarray[Any, Any] | Node, method: str, skip_nan: bool, op: str
+) -> Node:
+    """The quantiles ``q`` of sorted rows, of shape q + rows."""
+    dtype, n = rows.dtype, rows.shape[-1]
+    lead = rows.shape[:-1]
+    shape = (*q.shape, *lead)
+    if n == 0:
+        if dtype.kind != "f":
+            raise ShapeError(f"{op}: there are no elements to choose from; the dtype {dtype.name} has no NaN")
+        return leaf.full(shape, float("nan"), dtype)
+    is_float = dtype.kind == "f"
+    skips = skip_nan and is_float
+    if skips:
+        nans = fold.reduce_sum(ops.cast(ops.isnan(rows), dtypes.int64), (len(lead),))
+        count: Any = Tensor(ops.cast(ops.subtract(n, nans), dtypes.float64))
+        fractions = leaf.data(q, False) if isinstance(q, np.ndarray) else q
+        fractions = move.reshape(fractions, (*q.shape, *(1,) * len(lead)))
+        below, weight = _position(Tensor(fractions), count, method, elementwise)
+    elif isinstance(q, Node):
+        count = n
+        below, weight = _position(Tensor(q), n, method, elementwise)
+    else:
+        count = n
+        below, weight = _position(q, n, method, np)
+    take = _take_of_each if skips else _take
+
+    def at(place: Any) -> Node:
+        if isinstance(place, Tensor):
+            limited = elementwise.clip(place, 0, elementwise.maximum(count - 1, 0))
+            whole = ops.cast(limited.node, dtypes.int64)
+            return take(rows, move.broadcast_to(whole, shape) if skips else whole)
+        return take(rows, np.asarray(np.clip(place, 0, n - 1)))
+
+    result = at(below)
+    wide = dtypes.float32 if dtype in _HALF else dtype
+    if weight is not None and np.any(weight != 0 if isinstance(weight, np.ndarray | float) else True):
+        share = weight.node if isinstance(weight, Tensor) else leaf.data(np.asarray(weight), False)
+        if not skips:
+            share = move.reshape(share, (*q.shape, *(1,) * len(lead)))
+        result = _mix(cast_node(result, wide), cast_node(at(below + 1), wide), cast_node(share, wide))
+        result = cast_node(result, dtype)
+    if isinstance(q, Node) and is_float:
+        inside = ops.logical_and(ops.greater_equal(q, 0), ops.less_equal(q, 1))
+        result = ops.where(move.reshape(inside, (*q.shape, *(1,) * len(lead))), result, float("nan"))
+    if not is_float:
+        return result
+    last = move.reshape(move.slice_axis(rows, len(lead), n - 1, n), lead)
+    if not skips:  # a NaN is the last of its row
+        return ops.where(ops.isnan(last), last, result)
+    return ops.where(ops.equal(nans, n), float("nan"), result)
+
+
+def quantile(
+    x: ArrayLike, q: ArrayLike, /, axis: Axis = None, keepdims: bool = False, method: str = "linear"
+) -> Tensor:
+    """The value that a fraction ``q`` of the elements does not exceed; the axes of ``q`` come first in the result.
+
+    q: numbers in [0, 1], ArgumentError elsewhere; or a tensor, by which the result has a derivative (that towards
+    larger q, where it has two), and which gives NaN outside [0, 1] where its value is not known yet.
+    method: of NumPy's, "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf", "averaged_inverted_cdf",
+    "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "median_unbiased", "normal_unbiased".
+
+    Integers give the default float dtype, but keep theirs with the methods that choose an element. No elements: NaN.
+    """
+    return quantile_of(x, q, axis, keepdims, method, "quantile", False, False)
+
+
+def percentile(
+    x: ArrayLike, q: ArrayLike, /, axis: Axis = None, keepdims: bool = False, method: str = "linear"
+) -> Tensor:
+    """As :func:`quantile`, with ``q`` in percent, from 0 to 100."""
+    return quantile_of(x, q, axis, keepdims, method, "percentile", True, False)
+
+
+def median(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The middle element, or the mean of the two in the middle, half of the gradient to each. NaN over no elements.
+
+    PyTorch's ``median`` takes the lower of the two: ``quantile(x, 0.5, method="lower")``.
+    """
+    return median_of(x, axis, keepdims, "median", False)
+
+
+def median_of(x: ArrayLike, axis: Axis, keepdims: bool, op: str, skip_nan: bool) -> Tensor:
+    node, axes = operand(x, axis, op)
+    rows = _sorted_rows(floating(node), axes)
+    found = _of_rows(rows, np.asarray(0.5), "midpoint", skip_nan, op)
+    return Tensor(move.reshape(found, reduced_shape(node.shape, axes, keepdims)))
+
+
+# -- ranges and averages -----------------------------------------------------------------------------------------------
+
+
+def ptp(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Largest less smallest element; gradients and errors as of :func:`max`. DTypeError for bools."""
+    node, axes = operand(x, axis, "ptp")
+    if node.dtype.kind == "b":
+        raise DTypeError("ptp: a numeric dtype expected, got bool; cast with x.astype(pb.int64)")
+    highest, lowest = [extremum_node(node, axes, keepdims, op) for op in ("max", "min")]
+    return Tensor(ops.subtract(highest, lowest))
+
+
+def average(
+    x: ArrayLike, /, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    """``sum(x * weights) / sum(weights)``; without weights the mean.
+
+    weights: of the shape of x, or of x's extents along ``axis``. Weights that sum to 0 give NaN or infinity.
+    returned: also return the sum of the weights. Raises ShapeError for weights of another shape.
+    """
+    if weights is None:
+        node, axes, result = statistic_operand(x, axis, None, "average")
+        mean = Tensor(cast_node(mean_node(node, axes, keepdims), result))
+        if not returned:
+            return mean
+        return mean, Tensor(leaf.full(mean.shape, size_of(node.shape[a] for a in axes), mean.dtype))
+    values, scale = promote(x, weights, op="average")
+    ordered = normalize_axes(axis, len(values.shape), "average", ordered=True)
+    axes = tuple(sorted(ordered))
+    if scale.shape != values.shape:
+        along = tuple([values.shape[a] for a in ordered])
+        if axis is None or scale.shape != along:
+            wanted = f"{values.shape}" if axis is None else f"{values.shape} or {along}, its extents along {ordered},"
+            raise ShapeError(f"average: weights of shape {wanted} expected, got {scale.shape}")
+        scale = move.permute(scale, tuple([ordered.index(a) for a in axes]))
+        lined_up = tuple([n if a in axes else 1 for a, n in enumerate(values.shape)])
+        scale = move.broadcast_to(move.reshape(scale, lined_up), values.shape)
+    values, scale = floating(values), floating(scale)
+    result, wide = values.dtype, dtypes.float32 if values.dtype in _HALF else values.dtype
+    values, scale = cast_node(values, wide), cast_node(scale, wide)
+    total = fold.reduce_sum(scale, axes, keepdims)
+    mean = Tensor(cast_node(ops.divide(fold.reduce_sum(ops.multiply(values, scale), axes, keepdims), total), result))
+    return (mean, Tensor(cast_node(total, result))) if returned else mean
+
+
+# -- covariance --------------------------------------------------------------------------------------------------------
+
+
+def cov(
+    x: ArrayLike,
+    /,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+) -> Tensor:
+    """Covariance matrix of variables, one a row of ``x`` (one a column if not ``rowvar``), its columns observations.
+
+    y: more variables of as many observations. ddof: what is taken from the number of observations in the divisor; None:
+    1, or 0 with ``bias``. fweights: how often each observation is repeated. aweights: its relative importance, with
+    which the divisor is ``sum(w) - ddof * sum(w * aweights) / sum(w)``, w the product of both (NumPy's rule).
+    A vector is one variable and gives a 0-d result. Raises ShapeError for more than two axes or unequal observations.
+    """
+    rows, result = _variables(x, y, rowvar, "cov")
+    return Tensor(cast_node(_covariance(rows, bias, ddof, fweights, aweights, "cov"), result))
+
+
+def corrcoef(x: ArrayLike, /, y: ArrayLike | None = None, rowvar: bool = True) -> Tensor:
+    """Correlation coefficients of variables: their covariances divided by both standard deviations, within [-1, 1].
+
+    Arguments as for :func:`cov`. A variable that does not vary has NaN.
+    """
+    rows, result = _variables(x, y, rowvar, "corrcoef")
+    matrix = _covariance(rows, False, None, None, None, "corrcoef")
+    if not matrix.shape:
+        return Tensor(cast_node(ops.divide(matrix, matrix), result))
+    deviations = ops.sqrt(diagonal_node(matrix))
+    scaled = ops.divide(matrix, move.expand_dims(deviations, (1,)))
+    scaled = ops.divide(scaled, move.expand_dims(deviations, (0,)))
+    return Tensor(cast_node(ops.clip(scaled, -1, 1), result))
+
+
+def _variables(x: ArrayLike, y: ArrayLike | None, rowvar: bool, op: str) -> tuple[Node, DType]:
+    """Variables as rows, in the dtype to compute in (one axis: a single variable), and the dtype of the result."""
+    nodes = [floating(n) for n in promote(*([x] if y is None else [x, y]), op=op)]
+    result = nodes[0].dtype
+    for position, node in enumerate(nodes):
+        if len(node.shape) > 2:
+            raise ShapeError(f"{op}: at most two axes expected, got shape {node.shape}")
+        if not node.shape:
+            node = move.reshape(node, (1,))
+        if len(node.shape) == 2 and not rowvar:
+            node = move.permute(node, (1, 0))
+        nodes[position] = cast_node(node, dtypes.float32 if result in _HALF else result)
+    if len(nodes) == 1:
+        return nodes[0], result
+    lines = [n if len(n.shape) == 2 else move.expand_dims(n, (0,)) for n in nodes]
+    if lines[0].shape[1] != lines[1].shape[1]:
+        raise ShapeError(f"{op}: {lines[0].shape[1]} observations of x against {lines[1].shape[1]} of y")
+    return move.concat(lines, 0), result
+
+
+def _covariance(
+    rows: Node, bias: bool, ddof: int | None, fweights: ArrayLike | None, aweights: ArrayLike | None, op: str
+) -> Node:
+    count = rows.shape[-1]
+    fewer = (0 if bias else 1) if ddof is None else ddof
+    last = (len(rows.shape) - 1,)
+    weights: list[Node] = []
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        node = as_node(given, None, op)
+        if node.shape != (count,):
+            raise ShapeError(f"{op}: {name} of shape ({count},) expected, one for each observation, got {node.shape}")
+        if name == "fweights" and node.dtype.kind not in "iu":
+            raise DTypeError(f"{op}: fweights count observations, so they must be integers, got {node.dtype.name}")
+        weights.append(cast_node(node, rows.dtype))
+    if not weights:
+        centred = ops.subtract(rows, mean_node(rows, last, True))
+        factor: Any = builtins.max(count - fewer, 0)
+        weighted = centred
+    else:
+        w = weights[0] if len(weights) == 1 else ops.multiply(*weights)
+        total = fold.reduce_sum(w, (0,))
+        mean = ops.divide(fold.reduce_sum(ops.multiply(rows, w), last, True), total)
+        centred = ops.subtract(rows, mean)
+        weighted = ops.multiply(centred, w)
+        taken: Any = float(fewer)
+        if aweights is not None and fewer:
+            taken = ops.divide(ops.multiply(fold.reduce_sum(ops.multiply(w, weights[-1]), (0,)), float(fewer)), total)
+        factor = ops.maximum(ops.subtract(total, taken), 0)
+    if len(rows.shape) == 1:
+        product = fold.reduce_sum(ops.multiply(centred, weighted), (0,))
+    else:
+        product = contraction.matmul_node(weighted, move.permute(centred, (1, 0)))
+    return ops.divide(product, factor)

@@ -1,0 +1,80 @@
+"""Windows that slide along an axis: unfold (PyTorch's) and sliding_window_view (NumPy's).
+
+Overlapping windows are a view in those libraries. Here they are made of reshapes and one pad, whose transpose adds up
+what the windows share: rows of length m, repeated and read with the stride m + 1, are each shifted by one more element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ShapeError
+from ..graph.node import Node
+from ..ops import movement as move
+from ..shapes import as_shape, normalize_axis
+from ..tensor import Tensor
+from .convert import ArrayLike, as_node
+
+
+def unfold(x: ArrayLike, axis: int, size: int, step: int = 1, /) -> Tensor:
+    """Windows of ``size`` neighbours along ``axis``, one every ``step`` elements: their number stands in the place of
+    the axis, their elements along a new last axis (PyTorch's ``Tensor.unfold``).
+
+    What is left at the end and does not fill a window is dropped. Raises ShapeError for a size or step below 1, or a
+    window longer than the axis.
+    """
+    node = as_node(x, None, "unfold")
+    a = normalize_axis(axis, len(node.shape), "unfold")
+    return Tensor(windows_node(node, a, int(size), int(step), "unfold"))
+
+
+def windows_node(node: Node, axis: int, size: int, step: int, op: str) -> Node:
+    """See :func:`unfold`."""
+    extent = node.shape[axis]
+    if not 1 <= size <= extent:
+        raise ShapeError(f"{op}: windows of {size} do not fit axis {axis} of shape {node.shape} (1 to {extent})")
+    if step < 1:
+        raise ShapeError(f"{op}: the step from window to window must be at least 1, got {step}")
+    count = (extent - size) // step + 1
+    rank = len(node.shape)
+    node = move.move_axis(node, axis, rank - 1)
+    lead = node.shape[:-1]
+    # The axis in blocks of ``step``: a window starts with a block and reads so many.
+    blocks = -(-size // step)
+    total = count - 1 + blocks
+    missing = total * step - extent
+    node = move.pad(node, 0, (0,) * rank, (*(0,) * (rank - 1), missing))
+    if blocks == 1:
+        windows = move.reshape(node, (*lead, count, step))
+    else:
+        node = move.reshape(node, (*lead, 1, total, step))
+        node = move.reshape(move.broadcast_to(node, (*lead, blocks, total, step)), (*lead, blocks * total, step))
+        none = (0,) * (rank + 1)
+        node = move.pad(node, 0, none, (*(0,) * (rank - 1), blocks, 0))
+        node = move.reshape(node, (*lead, blocks, total + 1, step))
+        node = move.slice_axis(node, rank, 0, count)
+        node = move.move_axis(node, rank - 1, rank)  # (..., count, blocks, step)
+        windows = move.reshape(node, (*lead, count, blocks * step))
+    windows = move.slice_axis(windows, rank, 0, size)
+    return move.move_axis(windows, rank - 1, axis)
+
+
+def sliding_window_view(
+    x: ArrayLike, window_shape: int | Sequence[int], /, axis: int | Sequence[int] | None = None
+) -> Tensor:
+    """All windows of ``window_shape`` along ``axis`` (None: all axes, in order), their elements along new last axes;
+    NumPy's function of that name, but a value of its own and not a view. ShapeError for windows that do not fit.
+    """
+    node = as_node(x, None, "sliding_window_view")
+    sizes = as_shape(window_shape, "sliding_window_view")
+    rank = len(node.shape)
+    if axis is None:
+        axes = tuple(range(rank))
+    else:
+        given = (axis,) if isinstance(axis, int) else tuple(axis)
+        axes = tuple([normalize_axis(a, rank, "sliding_window_view") for a in given])
+    if len(axes) != len(sizes):
+        raise ShapeError(f"sliding_window_view: {len(sizes)} window sizes for {len(axes)} axes of shape {node.shape}")
+    for a, size in zip(axes, sizes, strict=True):
+        node = windows_node(node, a, size, 1, "sliding_window_view")
+    return Tensor(node)
