@@ -92,6 +92,13 @@ class Pruner(ExpressionTable):
         elif kind == "iota":
             self.iotas.append(b.iotas[expression[1]])
             expression = (kind, len(self.iotas) - 1, expression[2])
+        elif kind == "shifted":
+            _, access, dtype, moved, guard = expression
+            self.iotas.append(b.iotas[guard])
+            expression = (kind, self._access(access), dtype, self._access(moved), len(self.iotas) - 1)
+        elif kind == "scan":
+            _, instruction, dtype, operands, variant = expression
+            expression = (kind, instruction, dtype, tuple([self.map[a] for a in operands]), variant)
         elif kind == "op":
             expression = (*expression[:4], tuple([self.map[a] for a in expression[4]]), expression[5])
         elif kind == "check":
@@ -119,6 +126,8 @@ def expression_arguments(expression: Expression) -> tuple[int, ...]:
     kind = expression[0]
     if kind == "op":
         return tuple(expression[4])
+    if kind == "scan":
+        return tuple(expression[3])
     if kind == "check":
         return (expression[1],)
     if kind == "lookup":

@@ -25,6 +25,7 @@ CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is re
 MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few threads
 FEW_ROWS = 8
 MAX_STAGED_ROW = 1 << 20  # beyond this the scratch memory of a row is not worth having
+POSITIONS = ("argmax", "argmin")  # reductions that take the first of equal elements that they meet
 
 
 class _ConflictError(Exception):
@@ -134,8 +135,11 @@ class Fuser:
                 self.free[value.id] = info
             else:
                 self._place_fused(value, info)
-        elif kind == "reduction":
+        elif kind in ("reduction", "scan"):
             self._place_fused(value, self.describe(value))
+        elif kind == "shift":
+            # It reads a buffer elsewhere than its reader is, so it belongs to none of the groups that compute that.
+            self.free[value.id] = Free(0, (), 1, value.op.cost if value.op is not None else 1.0)
         elif kind == "contraction":
             self._place_contraction(value)
         elif kind == "host":
@@ -191,7 +195,7 @@ class Fuser:
         self, group: Group, value: Value, domain: tuple[int, ...], reduced: tuple[bool, ...]
     ) -> Value | None:
         """Add ``value`` and the free values under it to ``group``; None when done, else the value in the way."""
-        reduction = value.kind == "reduction"
+        reduction, scan = value.kind == "reduction", value.kind == "scan"
         shape = value.inputs[0].shape if reduction else value.shape
         size = value_size(shape)
         if size == group.size:
@@ -200,14 +204,16 @@ class Fuser:
             if refined is None:
                 return value
             domain, reduced = refined
-        elif group.has_reduction and not reduction and size == group.rows:
+        elif group.has_reduction and not reduction and not scan and size == group.rows:
             level = "reduced"
         else:
             return value
         chunks = value.attrs[2] if value.name == "partial" else None
-        if reduction:
-            folded = fold_flags(domain, shape, value.attrs[0])
-            if group.has_reduction and (folded != reduced or chunks != group.chunks):
+        if reduction or scan:
+            folded = fold_flags(domain, shape, value.attrs[0] if reduction else (value.attrs[0],))
+            if (group.has_reduction or group.scan is not None) and (folded != reduced or chunks != group.chunks):
+                return value
+            if not self._walks_fit(group, value):
                 return value
             if chunks is not None and any(depth for depth in group.depths.values()):
                 return value
@@ -240,6 +246,15 @@ class Fuser:
         self._commit(group, domain, reduced, plan)
         return None
 
+    def _walks_fit(self, group: Group, value: Value) -> bool:
+        """Whether ``value``, a reduction or a scan, can be computed while the group's rows are walked as they are."""
+        if value.kind == "scan":
+            reverse = value.attrs[1]
+            if group.chunks is not None or group.scan not in (None, reverse):
+                return False
+            return not reverse or all(member.name not in POSITIONS for member in group.members)
+        return not (group.scan and value.name in POSITIONS)
+
     def _plan_join(
         self, group: Group, value: Value, level: str, domain: tuple[int, ...], reduced: tuple[bool, ...],
         stored: set[int],
@@ -259,8 +274,10 @@ class Fuser:
             user, _, index = work.pop()
             shape = user.inputs[0].shape if user.kind == "reduction" else user.shape
             operands = user.inputs
-            if user.kind == "gather":
+            if user.kind in ("gather", "shift"):
                 operands = user.inputs[1:]
+                if user.kind == "shift" and split(index, user.shape, domain) is None:
+                    raise NotAffineError(user)
                 table, _, _ = self.strided(user.inputs[0])
                 owner = self.group_of.get(table.id)
                 if owner is group:
@@ -359,9 +376,11 @@ class Fuser:
         group.domain, group.reduced = domain, reduced
         for member, member_level in arriving:
             free = self.free.pop(member.id, None)
-            if free is not None and free.cost <= CHEAP_COST and member.kind == "elementwise":
+            if free is not None and free.cost <= CHEAP_COST and member.kind in ("elementwise", "shift"):
                 self.recomputable[member.id] = free
             depth = self._depth(member, group.depths)
+            if member.kind == "scan":
+                group.scan = member.attrs[1]
             if member.kind == "reduction":
                 group.has_reduction = True
                 depth += 1

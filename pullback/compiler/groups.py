@@ -13,7 +13,8 @@ from .views import Linear, NotAffineError, join, row_major, split
 class Group:
     """One kernel (or library call) in the making.
 
-    domain, reduced: extents of the loops, outermost first, and which of them the group's reductions fold.
+    domain, reduced: extents of the loops, outermost first, and which of them the group's reductions fold (and its scans
+        walk).
     levels: for each member "full" (one element a point), "reduced" (one a row) or "partial" (one a chunk of a row).
     depths: how many reductions must have finished before the member can be computed.
     stores: members written into part of another buffer: the target, an offset and a stride for each of their axes.
@@ -28,6 +29,7 @@ class Group:
     depths: dict[int, int] = field(default_factory=dict)
     chunks: tuple[int, int, int] | None = None  # number, length and the extent of the outermost row loop they cut
     has_reduction: bool = False
+    scan: bool | None = None  # whether the row loops run backwards, for scans; None where there is none
     cost: float = 0.0
     stores: dict[int, tuple[Value, Linear]] = field(default_factory=dict)
     target: Value | None = None

@@ -12,6 +12,9 @@ row         folds over the last loop (and others): a task is one row, its stages
 column      folds over leading loops: a task is a block of neighbouring columns, the folded loops run inside.
 scalar      a single point.
 sequential  a scatter without trailing axes: one element after the other.
+
+A scan makes the loops of its axis row loops, which then run in order (backwards if ``reverse``). In a column kernel
+each lane carries a running value of its own; in a row kernel the lanes are steps of one row.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ Expression = tuple[Any, ...]
 # ("check", argument, number)                   an index, checked and wrapped; number: which check of the kernel
 # ("lookup", access, dtype, ((argument, term), ...))   the element at the access's position plus index * stride
 # ("fold", number, dtype)                       the finished value of a fold
+# ("scan", instruction, dtype, arguments, variant)     the running value at this step of the row loops; variant: that
+#                                               before the step (exclusive), or of a strong scan that its gate is late
+# ("shifted", access, dtype, moved, iota)       the element at the access ``moved`` where the iota is not negative, else
+#                                               0; ``access`` is the same one not moved, in bounds everywhere
 
 
 @dataclass
@@ -91,12 +98,18 @@ class Kernel:
     chunks: tuple[int, int, int] | None = None
     cost: float = 1.0
     spill_dtypes: tuple[str, ...] = ()
+    reverse: bool = False
     _key: tuple[Any, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def vector_loop(self) -> int:
         """The loop that lanes run over; -1 where there is none."""
         return len(self.domain) - 1
+
+    @property
+    def has_scan(self) -> bool:
+        """Whether the row loops must run in order."""
+        return any(expression[0] == "scan" for expression in self.expressions)
 
     @property
     def row_loops(self) -> list[int]:
@@ -148,4 +161,5 @@ class Kernel:
             tuple(self.row_stores),
             None if scatter is None else (scatter.access, scatter.value, scatter.terms, scatter.mode),
             self.chunks is not None,
+            self.reverse,
         )

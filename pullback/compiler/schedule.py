@@ -83,7 +83,8 @@ class KernelBuilder(ExpressionTable):
         if owner is self.group:
             level = self.group.levels[value.id]
             # Free values that were read elsewhere at first, and joined later, are computed again at that place.
-            if level == "partial" or index == self.canonical[level] or value.kind in ("elementwise", "gather"):
+            again = value.kind in ("elementwise", "gather", "shift")
+            if level == "partial" or index == self.canonical[level] or again:
                 return self.compute(value, index)
             raise CompileError(f"{value} is read where its own kernel does not compute it")
         if owner is None or not self.fuser.precedes(value, self.group):
@@ -100,7 +101,11 @@ class KernelBuilder(ExpressionTable):
 
     def _recompute_instead(self, value: Value, owner: Group) -> bool:
         """Whether computing a value of another kernel again reads no more memory than loading it."""
-        if value.id in self.demanded or value.kind != "elementwise" or owner.kind != "fused" or owner.stores:
+        if value.id in self.demanded or owner.kind != "fused" or owner.stores:
+            return False
+        if value.kind == "shift":
+            return True  # of a table that is in memory anyway
+        if value.kind != "elementwise":
             return False
         if value.op is None or value.op.cost > RECOMPUTE_COST or self._recomputing >= RECOMPUTE_DEPTH:
             return False
@@ -135,6 +140,8 @@ class KernelBuilder(ExpressionTable):
         dtype = value.dtype.name
         if value.kind == "gather":
             return self._lookup(value, index)
+        if value.kind == "shift":
+            return self._shifted(value, index)
         shape = value.inputs[0].shape if value.kind == "reduction" else value.shape
         if value.kind == "reduction":
             index = self.canonical["full"]
@@ -150,6 +157,9 @@ class KernelBuilder(ExpressionTable):
         if op.name == "check_index":
             self.checks.append((value.attrs[0], value))
             return self.intern(("check", arguments[0], len(self.checks) - 1), op.cost, arguments)
+        if value.kind == "scan":
+            variant = len(value.attrs) > 2 and value.attrs[2]
+            return self.intern(("scan", op.lower, dtype, arguments, variant), op.cost, arguments)
         operand_dtypes = tuple([operand.dtype.name for operand in value.inputs])
         attrs = tuple([getattr(attr, "name", attr) for attr in value.attrs])
         return self.intern(("op", op.lower, dtype, operand_dtypes, arguments, attrs), op.cost, arguments)
@@ -183,6 +193,32 @@ class KernelBuilder(ExpressionTable):
             self.demanded[base.id] = base
         access = self.access(base, (offset, tuple(total)))
         return self.intern(("lookup", access, value.dtype.name, tuple(terms)), 4.0, tuple(arguments))
+
+    def _shifted(self, value: Value, index: Linear) -> int:
+        """The element of a table a few steps away along an axis, where there is one."""
+        axis, distance = value.attrs
+        base, offset, strides = self.fuser.strided(value.inputs[0], self.group)
+        forms = split(index, value.shape, self.domain)
+        if forms is None:
+            raise NotAffineError(value)
+        start, coefficients = 0, [0] * len(self.domain)
+        for (first, steps), stride in zip(forms, strides, strict=True):
+            start += first * stride
+            for dim, step in enumerate(steps):
+                coefficients[dim] += step * stride
+        first, steps = forms[axis]
+        if distance > 0:
+            guard = (first - distance, steps)
+        else:
+            guard = (value.shape[axis] - 1 + distance - first, tuple(-step for step in steps))
+        if base.kind != "input":
+            self.demanded[base.id] = base
+        total = (offset + start, tuple(coefficients))
+        moved = self.access(base, (total[0] - distance * strides[axis], total[1]))
+        if guard not in self.iotas:
+            self.iotas.append(guard)
+        expression = ("shifted", self.access(base, total), value.dtype.name, moved, self.iotas.index(guard))
+        return self.intern(expression, 1.0)
 
     # -- the kernel ---------------------------------------------------------------------------------------------------
 
@@ -276,9 +312,10 @@ class KernelBuilder(ExpressionTable):
                 accesses[position] = Access(access.value, access.offset, (step, *access.strides))
             iotas = [(offset, (length * coefficients[row], *coefficients)) for offset, coefficients in iotas]
             domain, reduced = (number, *domain), (False, *reduced)
+        scans = any(expression[0] == "scan" for expression in prune.expressions)
         domain, reduced, accesses, iotas, chunks = collapse(domain, reduced, accesses, iotas, chunks)
         kernel = Kernel(
-            mode=_mode(domain, reduced, bool(prune.folds), scatter is not None),
+            mode=_mode(domain, reduced, bool(prune.folds) or scans, scatter is not None),
             domain=domain,
             reduced=reduced,
             expressions=prune.expressions,
@@ -292,6 +329,7 @@ class KernelBuilder(ExpressionTable):
             scatter=prune.scatter,
             chunks=chunks,
             cost=sum(prune.own_costs) + 2.0 * len(accesses),
+            reverse=scans and bool(self.group.scan),
         )
         plan_stages(kernel, prune.stores, prune.costs, prune.depths)
         return kernel

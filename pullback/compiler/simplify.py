@@ -61,6 +61,10 @@ def _identity(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
     return inputs[0]
 
 
+def _no_value(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    return filled(b, 0, shape, dtype)
+
+
 def _cast(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
     return inputs[0] if inputs[0].dtype is dtype else None
 
@@ -173,6 +177,20 @@ def _swap_contraction(
     return b.make(dot.op, (y, x), attrs, shape, dot.dtype, node or dot.node)
 
 
+def _scan(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    """One step: what is added to nothing, or what is before it."""
+    if shape[attrs[0]] > 1:
+        return None
+    if op.name == "strong_scan":
+        return inputs[1]
+    if op.name == "gated_scan":
+        before = b.make(_ops()("multiply"), (inputs[0], filled(b, 0, shape, dtype)), (), shape, dtype, node)
+        return b.make(_ops()("add"), (before, inputs[1]), (), shape, dtype, node)
+    from ..ops.scan import identity_of
+
+    return filled(b, identity_of(op.name, dtype), shape, dtype) if attrs[2] else inputs[0]
+
+
 def _slice(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
     return inputs[0] if inputs[0].shape == shape else None
 
@@ -280,6 +298,10 @@ REDUCTION_IDENTITY = {"reduce_sum": 0, "reduce_prod": 1, "reduce_any": False, "r
 RULES: dict[str, Rule] = {
     "alias": _identity,
     "stop_gradient": _identity,
+    "custom_call": _no_value,
+    "custom_result": _identity,
+    "named": _identity,
+    "saved": _identity,
     "cast": _cast,
     "multiply": _multiply,
     "strong_multiply": _strong_multiply,
@@ -293,6 +315,7 @@ RULES: dict[str, Rule] = {
     "permute": _permute,
     "slice": _slice,
     "dot_general": _contract,
+    **dict.fromkeys(("scan_sum", "scan_prod", "scan_max", "scan_min", "gated_scan", "strong_scan"), _scan),
     **dict.fromkeys(
         (
             "reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all", "argmax", "argmin",

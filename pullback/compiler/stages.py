@@ -100,8 +100,14 @@ def outer_expressions(kernel: Kernel) -> list[bool]:
         if kind in ("load", "lookup"):
             strides = kernel.accesses[expression[1]].strides
             still = still and not any(strides[dim] for dim in loops)
+        elif kind == "shifted":
+            coefficients = kernel.iotas[expression[4]][1]
+            strides = kernel.accesses[expression[1]].strides
+            still = not any(strides[dim] or coefficients[dim] for dim in loops)
         elif kind == "iota":
             coefficients = kernel.iotas[expression[1]][1]
             still = not any(coefficients[dim] for dim in loops)
+        elif kind == "scan":
+            still = False
         outer.append(still)
     return outer

@@ -8,13 +8,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from ...errors import CompileError
 from ..expressions import expression_arguments
 from ..loops import Kernel
 from ..stages import outer_expressions
 from .builder import VectorBuilder
 from .layout import ParameterLayout, main_width, unroll
 from .scalar import emit as emit_instruction
+from .scans import Carries, Scan
 from .target import Target
 from .values import REGISTER, STORAGE_SIZE, Value
 
@@ -45,12 +48,14 @@ class Point:
     pointers: for each access, its address with every loop applied but the vectorised one.
     position: the vectorised loop's variable in lane 0, or None where every lane is at the same point.
     indices: variables of the other loops.
+    carries: of the scans along the walk that the point is on.
     """
 
     pointers: list[str]
     position: str | None
     indices: dict[int, str]
     mask: Value | None
+    carries: Carries | None = None
 
 
 class _Builder(VectorBuilder):
@@ -85,7 +90,7 @@ class KernelEmitter:
         self.kernel = kernel
         self.target = target
         self.width = main_width(kernel, target)
-        self.unroll = 1 if kernel.scatter is not None else unroll(kernel)
+        self.unroll = unroll(kernel)
         self.b = _Builder(self.width, target)
         self.b.labels = self.label
         self.layout = ParameterLayout.of(kernel)
@@ -154,8 +159,10 @@ class KernelEmitter:
         self.line(f"  br label %{head}")
         self.mark(done)
 
-    def vector_loop(self, start: str, stop: str, body: Callable[[list[str], list[Value | None]], None]) -> None:
-        """Call ``body(positions, masks)`` so that it covers ``start`` to ``stop``."""
+    def vector_loop(
+        self, start: str, stop: str, body: Callable[[list[str], list[Value | None]], None], reverse: bool = False
+    ) -> None:
+        """Call ``body(positions, masks)`` so that it covers ``start`` to ``stop``; ``reverse``: from the end on."""
         step = self.width * self.unroll
         length = self.emit(f"sub i64 {stop}, {start}")
         whole = self.emit(f"and i64 {length}, {-step}")
@@ -169,8 +176,14 @@ class KernelEmitter:
             remaining = self.emit(f"sub i64 {stop}, {i}")
             body([i], [self.b.mask_below(remaining)])
 
-        self.loop(start, middle, step, main)
+        if not reverse:
+            self.loop(start, middle, step, main)
+            self.loop(middle, stop, self.width, tail)
+            return
+        last = self.emit(f"sub i64 {middle}, {step}")
+        last = self.emit(f"add i64 {last}, {start}")
         self.loop(middle, stop, self.width, tail)
+        self.loop(start, middle, step, lambda i: main(self.emit(f"sub i64 {last}, {i}")))
 
     def interleave(self, copies: Iterable[Callable[[], None]]) -> None:
         """Write independent copies of a body so that their instructions alternate.
@@ -287,6 +300,14 @@ class KernelEmitter:
             if step == 0:
                 return b.load_scalar(expression[2], pointer)
             return b.load_strided(expression[2], pointer, step, point.mask)
+        if kind == "shifted":
+            return self._shifted(expression, point)
+        if kind == "scan":
+            if point.carries is None:
+                raise CompileError(f"no walk carries the scan {expression}")
+            in_row = self.kernel.mode == "row"
+            operands = [env[a] for a in expression[3]]
+            return point.carries.advance(b, number, operands, point.mask, in_row, self.kernel.reverse)
         if kind == "literal":
             return b.const(_parse_literal(expression[1]), REGISTER[expression[2]])
         if kind == "iota":
@@ -306,6 +327,32 @@ class KernelEmitter:
                 offsets = lanes if offsets is None else b.add(offsets, lanes)
             return b.gather(expression[2], pointer, offsets or b.const(0, "i64"), point.mask)
         raise KeyError(kind)
+
+    def carries(self, roots: list[int], known: set[int]) -> Carries:
+        """Slots for the scans that ``roots`` need, set to their start."""
+        scans: dict[int, Scan] = {}
+        for number in self.needed(roots, known):
+            expression = self.kernel.expressions[number]
+            if expression[0] == "scan":
+                scans[number] = Scan(expression[1], expression[2], expression[4])
+        return Carries(self.b, self.alloca, scans)
+
+    def _shifted(self, expression: tuple[Any, ...], point: Point) -> Value:
+        """The element some steps away, 0 where there is none; nothing outside the buffer is read."""
+        b = self.b
+        _, access, dtype, moved, guard = expression
+        inside = b.cmp("ge", self._iota(guard, "int64", point), b.const(0, "i64"))
+        pointer, step = self.address(moved, point)
+        mask = point.mask
+        coefficients = self.kernel.iotas[guard][1]
+        if point.position is not None and coefficients[self.kernel.vector_loop]:
+            mask = inside if mask is None else b.and_(inside, mask)
+        else:
+            # Every lane is inside, or none is: then the element that is not moved is read, and not used.
+            safe, _ = self.address(access, point)
+            pointer = self.emit(f"select i1 {b.first(inside)}, ptr {pointer}, ptr {safe}")
+        value = b.load_scalar(dtype, pointer) if step == 0 else b.load_strided(dtype, pointer, step, mask)
+        return b.select(inside, value, b.const(0, value.dtype))
 
     def _offsets(self, terms: tuple[tuple[int, int], ...], env: dict[int, Value]) -> Value | None:
         """The sum of index * stride, in bytes."""

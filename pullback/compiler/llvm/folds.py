@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...dtypes import by_name
+from .combine import COMBINE, identity
 from .emitter import KernelEmitter
 from .values import REGISTER, Value
 
-COMBINE = {
-    "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "logical_or": "or", "logical_and": "and",
-}  # fmt: skip
 UNSET = -1  # the index that an argmax accumulator starts with
 
 
@@ -25,7 +22,7 @@ class FoldEmitter(KernelEmitter):
         slots: list[tuple[str, ...]] = []
         for _ in range(copies):
             value = self.alloca(b.type(register))
-            self.line(f"  store {b.typed(b.const(_identity(instruction, dtype), register))}, ptr {value}")
+            self.line(f"  store {b.typed(b.const(identity(instruction, dtype), register))}, ptr {value}")
             if instruction in ("argmax", "argmin"):
                 index = self.alloca(b.type("i64"))
                 self.line(f"  store {b.typed(b.const(UNSET, 'i64'))}, ptr {index}")
@@ -110,22 +107,3 @@ class FoldEmitter(KernelEmitter):
             + [expression for _, expression in spec.stores]
             + [expression for expression, _ in spec.spills]
         )
-
-
-def _identity(instruction: str, dtype: str) -> float | int | bool:
-    kind = by_name(dtype)
-    if instruction == "add":
-        return 0
-    if instruction == "multiply":
-        return 1
-    if instruction in ("logical_or", "logical_and"):
-        return instruction == "logical_and"
-    largest = instruction in ("minimum", "argmin")
-    if kind.kind == "f":
-        return float("inf") if largest else float("-inf")
-    if kind.kind == "b":
-        return largest
-    bits = 8 * kind.itemsize
-    if kind.kind == "u":
-        return (1 << bits) - 1 if largest else 0
-    return (1 << (bits - 1)) - 1 if largest else -(1 << (bits - 1))

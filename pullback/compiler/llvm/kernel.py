@@ -15,6 +15,7 @@ from ..expressions import expression_dtype
 from ..loops import Kernel, Scatter, Stage
 from .emitter import Point
 from .folds import FoldEmitter
+from .scans import Carries
 from .target import Target
 from .values import STORAGE_SIZE, Value
 
@@ -24,7 +25,7 @@ class RowWalk:
     """One stage over a row: what the code at each of its points needs.
 
     here: the row. outer: values that are the same at all its points. slots: accumulators of each fold.
-    reloads, spills: scratch rows read and written, by expression.
+    reloads, spills: scratch rows read and written, by expression. carries: of the scans along the row.
     """
 
     stage: Stage
@@ -35,6 +36,7 @@ class RowWalk:
     slots: dict[int, list[tuple[str, ...]]]
     reloads: dict[int, str]
     spills: list[tuple[int, str]]
+    carries: Carries
 
 
 class KernelWriter(FoldEmitter):
@@ -103,12 +105,20 @@ class KernelWriter(FoldEmitter):
         return extents
 
     def nest(self, loops: list[int], extents: dict[int, str], body: Callable[[dict[int, str]], None]) -> None:
-        """Nested counting loops, outermost first."""
+        """Nested counting loops, outermost first; counting down where the kernel's rows are walked backwards."""
         if not loops:
             body({})
             return
         first, rest = loops[0], loops[1:]
-        self.loop("0", extents[first], 1, lambda i: self.nest(rest, extents, lambda inner: body({first: i, **inner})))
+        extent = extents[first]
+
+        def inside(i: str) -> None:
+            if self.kernel.reverse:
+                i = self.emit(f"sub i64 {extent}, {i}")
+                i = self.emit(f"sub i64 {i}, 1")
+            self.nest(rest, extents, lambda inner: body({first: i, **inner}))
+
+        self.loop("0", extent, 1, inside)
 
     def row_position(self, inner: dict[int, str], extents: dict[int, str], last: str | None) -> str:
         """The place in the row, counted in row-major order of the row loops; ``last`` is the innermost variable."""
@@ -142,6 +152,7 @@ class KernelWriter(FoldEmitter):
                     slots={fold: self.accumulators(fold, self.unroll) for fold in stage.folds},
                     reloads={e: self.scratch_row(row) for e, row in stage.reloads.items()},
                     spills=[(e, self.scratch_row(row)) for e, row in stage.spills],
+                    carries=self.carries(roots, set(outer) | set(stage.reloads)),
                 )  # fmt: skip
                 self.nest(kernel.row_loops[:-1], extents, partial(self._walk_row, walk))
                 for fold in stage.folds:
@@ -156,10 +167,13 @@ class KernelWriter(FoldEmitter):
         indices = {**walk.here.indices, **inner}
 
         def body(positions: list[str], masks: list[Value | None]) -> None:
-            points = [Point(pointers, position, indices, mask) for position, mask in zip(positions, masks, strict=True)]
+            points = [
+                Point(pointers, position, indices, mask, walk.carries)
+                for position, mask in zip(positions, masks, strict=True)
+            ]
             self.interleave(partial(self._row_point, walk, inner, copy, point) for copy, point in enumerate(points))
 
-        self.vector_loop("0", walk.extents[self.kernel.vector_loop], body)
+        self.vector_loop("0", walk.extents[self.kernel.vector_loop], body, self.kernel.reverse)
 
     def _row_point(self, walk: RowWalk, inner: dict[int, str], copy: int, point: Point) -> None:
         kernel, b = self.kernel, self.b
@@ -244,7 +258,10 @@ class KernelWriter(FoldEmitter):
                 self.evaluate_outer(roots, head, outer)
             slots = {fold: self.accumulators(fold, len(heads)) for fold in stage.folds}
             walks = [
-                RowWalk(stage, roots, head, extents, outer, {fold: [slots[fold][copy]] for fold in stage.folds}, {}, [])
+                RowWalk(
+                    stage, roots, head, extents, outer, {fold: [slots[fold][copy]] for fold in stage.folds}, {}, [],
+                    self.carries(roots, set(outer)),
+                )
                 for copy, (head, outer) in enumerate(zip(heads, outers, strict=True))
             ]
             self.nest(kernel.row_loops, extents, partial(self._column_row, walks))
@@ -260,7 +277,8 @@ class KernelWriter(FoldEmitter):
         pointers = self.advance(walks[0].here.pointers, inner)
 
         def column(walk: RowWalk) -> None:
-            point = Point(pointers, walk.here.position, {**walk.here.indices, **inner}, walk.here.mask)
+            indices = {**walk.here.indices, **inner}
+            point = Point(pointers, walk.here.position, indices, walk.here.mask, walk.carries)
             env = dict(walk.outer)
             self.evaluate_all(walk.roots, point, env)
             for access, e in walk.stage.stores:

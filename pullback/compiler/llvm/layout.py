@@ -28,7 +28,9 @@ def main_width(kernel: Kernel, target: Target) -> int:
 
 
 def unroll(kernel: Kernel) -> int:
-    """Copies of the body in the main loop: more for small bodies."""
+    """Copies of the body in the main loop: more for small bodies, one where the order of the steps counts."""
+    if kernel.scatter is not None or (kernel.mode == "row" and kernel.has_scan):
+        return 1
     if kernel.cost <= 48:
         return 4
     return 2 if kernel.cost <= 90 else 1
@@ -36,7 +38,7 @@ def unroll(kernel: Kernel) -> int:
 
 def column_block(kernel: Kernel, target: Target) -> int:
     """Columns that one task of a column kernel takes."""
-    return main_width(kernel, target) * (1 if kernel.scatter is not None else unroll(kernel))
+    return main_width(kernel, target) * unroll(kernel)
 
 
 @dataclass
