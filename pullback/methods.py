@@ -155,10 +155,13 @@ class Methods(Handle):
         return api.reduction.all(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Index of the largest element along ``axis``, or of all in C order."""
         return api.reduction.argmax(self, axis=axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Index of the smallest element along ``axis``, or of all in C order."""
         return api.reduction.argmin(self, axis=axis, keepdims=keepdims)
 
     def argsort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """Indices that sort along ``axis``."""
         return api.sorting.argsort(self, axis=axis, descending=descending, stable=stable)

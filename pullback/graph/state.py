@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PACKAGE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 # A code object and the index of the instruction that was running; for what a derivative made, followed by the names of
-# the ops that it is the derivative of: "sqrt", or "multiply", "sqrt" for a multiply in the derivative of sqrt.
+# the ops that it is the derivative of: "sqrt", or "sqrt", "multiply" for a multiply in the derivative of sqrt.
 Site = tuple[CodeType, int, *tuple[str, ...]]
 
 
@@ -62,4 +62,4 @@ def describe_site(site: Site | None) -> str:
 
 def describe_derivative(site: Site | None) -> str:
     """``in the derivative of sqrt``, or nothing for what the user's line made itself."""
-    return "" if site is None else " ".join([f"in the derivative of {name}" for name in site[2:]])
+    return "" if site is None else " ".join([f"in the derivative of {name}" for name in reversed(site[2:])])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
@@ -27,24 +27,29 @@ MAX_GRAPH = 1000  # nodes in one program; a longer pending graph is cut
 MAX_PROGRAMS = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mode:
-    """How values are computed, and what is looked for in them (see runtime/nonfinite.py)."""
+    """How values are computed, and what is looked for in them (see runtime/nonfinite.py).
 
-    backend: Backend = "compiled"
-    looks_for: Literal["nan", "nonfinite"] | None = None
+    There is one object for each mode, compared by identity: it is part of the key of every jitted call.
+    """
+
+    backend: Backend
+    looks_for: Kinds | None
 
 
-# One object for each mode, so that the mode is compared by identity: it is part of what a jitted call depends on.
-_modes: dict[Mode, Mode] = {}
+Kinds = Literal["nan", "nonfinite"]
+
+_modes: dict[tuple[Backend, Kinds | None], Mode] = {}
 
 
-def _set(mode: Mode) -> None:
+def _set(backend: Backend, looks_for: Kinds | None) -> None:
     global _mode
-    _mode = _modes.setdefault(mode, mode)
+    _mode = _modes.setdefault((backend, looks_for), Mode(backend, looks_for))
 
 
-_mode = _modes.setdefault(Mode(), Mode())
+_mode: Mode
+_set("compiled", None)
 _lock = open_after_fork(threading.RLock())
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
@@ -56,7 +61,7 @@ def set_backend(name: Backend) -> None:
     """
     if name not in ("compiled", "reference"):
         raise ArgumentError(f"set_backend: {name!r} is neither 'compiled' nor 'reference'")
-    _set(replace(_mode, backend=name))
+    _set(name, _mode.looks_for)
 
 
 def get_backend() -> Backend:
@@ -64,7 +69,7 @@ def get_backend() -> Backend:
     return _mode.backend
 
 
-def looks_for() -> Literal["nan", "nonfinite"] | None:
+def looks_for() -> Kinds | None:
     """What ``debug_nans`` looks for at present."""
     return _mode.looks_for
 
@@ -95,7 +100,7 @@ class debug_nans:
         if not isinstance(on, bool) or not isinstance(inf, bool):
             raise ArgumentError(f"debug_nans: on and inf are True or False, got {on!r} and {inf!r}")
         self._before = _mode.looks_for
-        _set(replace(_mode, looks_for=("nonfinite" if inf else "nan") if on else None))
+        _set(_mode.backend, ("nonfinite" if inf else "nan") if on else None)
 
     def __enter__(self) -> None:
         pass
@@ -103,7 +108,7 @@ class debug_nans:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _set(replace(_mode, looks_for=self._before))
+        _set(_mode.backend, self._before)
 
 
 def _is_evaluated(node: Node) -> bool:
@@ -159,7 +164,7 @@ def _evaluate(nodes: Sequence[Node]) -> None:
         _finish(*done)
 
 
-def _evaluate_and_look(nodes: Sequence[Node], kinds: Literal["nan", "nonfinite"]) -> None:
+def _evaluate_and_look(nodes: Sequence[Node], kinds: Kinds) -> None:
     """As ``_evaluate``; NonFiniteError for a bad value leaves every node as it was."""
     from .nonfinite import look_at
 
