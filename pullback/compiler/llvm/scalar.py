@@ -131,6 +131,11 @@ def _square(b: VectorBuilder, x: Value) -> Value:
     return b.mul(x, x)
 
 
+def _one_minus_square(b: VectorBuilder, x: Value) -> Value:
+    one = b.const(1, x.dtype)
+    return b.mul(b.sub(one, x), b.add(one, x))
+
+
 def _cube(b: VectorBuilder, x: Value) -> Value:
     return b.mul(b.mul(x, x), x)
 
@@ -188,6 +193,54 @@ def _strong_product(b: VectorBuilder, i: Instruction) -> Value:
     return b.select(is_zero, zero, b.mul(x, y))
 
 
+def _integer_fmod(b: VectorBuilder, x: Value, y: Value) -> Value:
+    """What truncating division leaves, of x's sign; by zero 0."""
+    rest = integers.remainder(b, x, y)
+    if not is_signed(x.dtype):
+        return rest
+    zero = b.const(0, x.dtype)
+    differ = b.and_(b.cmp("ne", rest, zero), b.cmp("lt", b.xor(rest, x), zero))
+    return b.select(differ, b.sub(rest, y), rest)
+
+
+def _ignoring_nan(function: Callable[[VectorBuilder, Value, Value], Value]) -> Callable[..., Value]:
+    """An extremum that takes the other operand where one is NaN."""
+
+    def call(b: VectorBuilder, x: Value, y: Value) -> Value:
+        return function(b, b.select(b.is_nan(x), y, x), b.select(b.is_nan(y), x, y))
+
+    return call
+
+
+def _nextafter(b: VectorBuilder, i: Instruction) -> Value:
+    """One step of x's own format toward y: magnitudes are ordered as their bits are."""
+    x, y = i.args
+    storage = i.operands[0]
+    zero = b.const(0, x.dtype)
+    stored = b.shrink(x, storage)
+    bits = Value(stored.ref, stored.dtype.replace("u", "i")) if storage in ("float16", "bfloat16") else b.bits(x)
+    outward = b.xor(b.cmp("gt", y, x), b.cmp("lt", x, zero))
+    step = b.select(outward, b.const(1, bits.dtype), b.const(-1, bits.dtype))
+    moved = b.add(bits, step)
+    if storage in ("float16", "bfloat16"):
+        result, least = b.expand(Value(moved.ref, stored.dtype), storage), b.const(1, stored.dtype)
+        smallest = b.expand(least, storage)
+    else:
+        result, smallest = b.bitcast(moved, x.dtype), b.bitcast(b.const(1, bits.dtype), x.dtype)
+    result = b.select(b.cmp("eq", x, zero), b.copysign(smallest, y), result)
+    result = b.select(b.cmp("eq", x, y), y, result)
+    return b.select(b.cmp("uno", x, y), b.const(float("nan"), x.dtype), result)
+
+
+def _with_order(function: Callable[[VectorBuilder, Value, int], Value]) -> Writer:
+    """A function of one float and a whole number that is fixed in the code."""
+
+    def write(b: VectorBuilder, i: Instruction) -> Value:
+        return function(b, i.args[0], i.attrs[0])
+
+    return write
+
+
 def _check_index(b: VectorBuilder, i: Instruction) -> Value:
     """Negative indices count from the end; one out of range is reported and replaced by the nearest in range."""
     size: str | int = i.attrs[0]
@@ -219,6 +272,7 @@ INSTRUCTIONS: dict[str, Writer] = {
     "divide": _float(VectorBuilder.fdiv),
     "floor_divide": _by_kind(vm.floor_divide, integers.floor_divide, _and),
     "remainder": _by_kind(vm.remainder, integers.remainder, lambda b, x, _y: b.const(False, x.dtype)),
+    "fmod": _by_kind(vm.fmod, _integer_fmod, lambda b, x, _y: b.const(False, x.dtype)),
     "pow": _by_kind(vm.pow, integers.power, lambda b, x, y: b.or_(x, b.not_(y))),
     "negative": _by_kind(VectorBuilder.neg, VectorBuilder.neg, _identity),
     "abs": _by_kind(VectorBuilder.abs, VectorBuilder.abs, _identity),
@@ -230,8 +284,12 @@ INSTRUCTIONS: dict[str, Writer] = {
     "rsqrt": _float(_rsqrt),
     "maximum": _simple(VectorBuilder.maximum),
     "minimum": _simple(VectorBuilder.minimum),
+    "fmax": _by_kind(_ignoring_nan(VectorBuilder.maximum), VectorBuilder.maximum, VectorBuilder.maximum),
+    "fmin": _by_kind(_ignoring_nan(VectorBuilder.minimum), VectorBuilder.minimum, VectorBuilder.minimum),
     "clip": _simple(_clip),
     "copysign": _float(VectorBuilder.copysign),
+    "nextafter": _nextafter,
+    "one_minus_square": _float(_one_minus_square),
     "strong_multiply": _strong_multiply,
     "strong_product": _strong_product,
     # rounding and classification
@@ -265,9 +323,11 @@ INSTRUCTIONS: dict[str, Writer] = {
     "bitcast": _bitcast,
     "stop_gradient": _simple(_identity),
     "alias": _simple(_identity),
+    "barrier": _simple(lambda b, x, after: x),
     # indices and random bits
     "check_index": _check_index,
     "threefry": _threefry,
 }
 INSTRUCTIONS |= {name: _float(getattr(vm, name)) for name in vm.UNARY}
-INSTRUCTIONS["atan2"] = _float(vm.atan2)
+INSTRUCTIONS |= {name: _float(getattr(vm, name)) for name in ("atan2", "hypot", "logaddexp", "logaddexp2")}
+INSTRUCTIONS |= {"polygamma": _with_order(vm.polygamma), "sinc": _with_order(vm.sinc)}

@@ -6,17 +6,19 @@ coefficients are minimax fits (Remez exchange) of the function named beside them
 unless another source is named.
 """
 
+from .compound import hypot, logaddexp, logaddexp2, logit, sinc
 from .exp_log import exp, exp2, expm1, log, log1p, log2, log10
+from .gamma import digamma, lgamma, polygamma
 from .hyperbolic import acosh, asinh, atanh, cosh, sigmoid, sinh, tanh
 from .power import cbrt, pow
-from .remainder import floor_divide, remainder
-from .special import erf, erfc
+from .remainder import floor_divide, fmod, remainder
+from .special import erf, erfc, erfinv
 from .trigonometric import acos, asin, atan, atan2, cos, sin, tan
 
 #: the functions of one argument, by the name of their operation
 UNARY = (
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1",
-    "log", "log10", "log1p", "log2", "sigmoid", "sin", "sinh", "tan", "tanh",
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "digamma", "erf", "erfc", "erfinv", "exp",
+    "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "logit", "sigmoid", "sin", "sinh", "tan", "tanh",
 )  # fmt: skip
 
 __all__ = [
@@ -31,20 +33,30 @@ __all__ = [
     "cbrt",
     "cos",
     "cosh",
+    "digamma",
     "erf",
     "erfc",
+    "erfinv",
     "exp",
     "exp2",
     "expm1",
     "floor_divide",
+    "fmod",
+    "hypot",
+    "lgamma",
     "log",
     "log1p",
     "log2",
     "log10",
+    "logaddexp",
+    "logaddexp2",
+    "logit",
+    "polygamma",
     "pow",
     "remainder",
     "sigmoid",
     "sin",
+    "sinc",
     "sinh",
     "tan",
     "tanh",

@@ -173,7 +173,7 @@ def log10(b: VectorBuilder, x: Value) -> Value:
 def _scaled_log(b: VectorBuilder, f: Value, more: Value | None, high: float, low: float) -> Value:
     """(high + low) * log(1+f), plus ``more``."""
     dtype = f.dtype
-    rest = b.mul(_log_rest(b, f), b.const(high, dtype))
+    rest = b.mul(log_rest(b, f), b.const(high, dtype))
     rest = b.fma(f, b.const(low, dtype), rest if more is None else b.add(rest, more))
     if b.target.has_fma:
         return b.fma(f, b.const(high, dtype), rest)
@@ -187,11 +187,11 @@ def _log_near_one(b: VectorBuilder, f: Value, n: Value) -> Value:
         square = b.mul(f, f)
         r = b.fma(b.polynomial(f, _LOG_F32, square), square, f)
         return b.fma(n, b.const(math.log(2), "f32"), r)
-    rest = b.fma(n, b.const(LN2_LOW["f64"], "f64"), _log_rest(b, f))
+    rest = b.fma(n, b.const(LN2_LOW["f64"], "f64"), log_rest(b, f))
     return b.fma(n, b.const(LN2_HIGH["f64"], "f64"), b.add(f, rest))
 
 
-def _log_rest(b: VectorBuilder, f: Value) -> Value:
+def log_rest(b: VectorBuilder, f: Value) -> Value:
     """log(1+f) - f. For f64 as in FreeBSD's e_log.c."""
     if f.dtype == "f32":
         square = b.mul(f, f)

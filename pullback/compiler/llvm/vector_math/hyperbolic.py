@@ -118,7 +118,7 @@ def cosh(b: VectorBuilder, x: Value) -> Value:
     return b.add(half, b.fdiv(b.const(0.25, x.dtype), half))
 
 
-def _in_double(function: Callable[[VectorBuilder, Value], Value]) -> Callable[[VectorBuilder, Value], Value]:
+def in_double(function: Callable[[VectorBuilder, Value], Value]) -> Callable[[VectorBuilder, Value], Value]:
     """f32 by way of f64: for rarely used functions, whose own reduction would lose bits."""
 
     def call(b: VectorBuilder, x: Value) -> Value:
@@ -127,7 +127,7 @@ def _in_double(function: Callable[[VectorBuilder, Value], Value]) -> Callable[[V
     return call
 
 
-@_in_double
+@in_double
 def asinh(b: VectorBuilder, x: Value) -> Value:
     """log1p(|x| + x**2 / (1 + sqrt(1 + x**2)))."""
     size, one = b.abs(x), b.const(1, x.dtype)
@@ -137,7 +137,7 @@ def asinh(b: VectorBuilder, x: Value) -> Value:
     return b.copysign(_log1p_or_double(b, t, size, huge), x)
 
 
-@_in_double
+@in_double
 def acosh(b: VectorBuilder, x: Value) -> Value:
     """With t = x-1, log1p(t + sqrt(2t + t**2)); NaN below 1."""
     one = b.const(1, x.dtype)
@@ -162,7 +162,7 @@ def _log1p_or_double(b: VectorBuilder, t: Pair, size: Value, huge: Value) -> Val
     return b.add(log1p(b, b.select(huge, size, t.high), b.select(huge, zero, t.low)), extra)
 
 
-@_in_double
+@in_double
 def atanh(b: VectorBuilder, x: Value) -> Value:
     """log1p(2|x| / (1-|x|)) / 2, as |x| + ... below 1/2, where that loses no bits."""
     dtype = x.dtype

@@ -29,7 +29,7 @@ _LARGEST_EXPONENT = {"f32": 2.0**40, "f64": 2.0**80}
 _CBRT = (0.45166704, 0.9048182, -0.5356302, 0.21693745, -0.037788197)
 
 
-def _log_pair(b: VectorBuilder, x: Value) -> Pair:
+def log_pair(b: VectorBuilder, x: Value) -> Pair:
     """log of a positive finite f64 to about twice its precision: n*log(2) + 2*atanh(f / (2+f))."""
     f, n = split_log(b, x)
     s = divide_pairs(b, Pair(f, b.const(0, "f64")), quick_two_sum(b, b.const(2, "f64"), f))
@@ -63,7 +63,7 @@ def _positive_power_f32(b: VectorBuilder, x: Value, y: Value) -> Value:
 
 def _positive_power_f64(b: VectorBuilder, x: Value, y: Value) -> Value:
     """exp(y * log(x)) with the logarithm and the product in two words."""
-    logarithm = _log_pair(b, x)
+    logarithm = log_pair(b, x)
     product = two_product(b, logarithm.high, y)
     low = clamp(b, b.fma(logarithm.low, y, product.low), -0.01, 0.01)
     reduced = reduce_exp(b, clamp(b, product.high, *EXP_RANGE["f64"]), low)

@@ -1,13 +1,14 @@
 """A slow path for the few lanes that need one.
 
 The code around is straight-line, so the branch lives in a small function that LLVM inlines: it tests whether any lane
-needs the slow path and, if so, calls a function that walks the lanes and calls a scalar function for those that do.
+needs the slow path and, if so, calls a function that walks the lanes and calls a scalar function for those that do
+(``rare_lanes``), or one that computes all lanes another way (``rare_vectors``).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..builder import VectorBuilder
 from ..values import LLVM_TYPE, Value
@@ -87,6 +88,48 @@ done:
 }}"""
     call = b.call_helper(name, results, text, *map(b.typed, (*inputs, *quick, needed)))
     return [b.pure(f"extractvalue {results} {call}, {k}", dtype) for k in range(len(quick))]
+
+
+def rare_vectors(
+    b: VectorBuilder,
+    name: str,
+    slow: Callable[..., Value],
+    inputs: Sequence[Value],
+    quick: Value,
+    needed: Value,
+) -> Value:
+    """``quick``, with the lanes where ``needed`` is set taken from ``slow(builder, *inputs)``, which runs only if any
+    is set.
+
+    name: of the slow path, one for each meaning of ``slow``.
+    """
+    vector, mask = b.type(quick.dtype), b.type("i1")
+    full = f"pullback.{name}.v{b.width}{quick.dtype}"
+    parameters = ", ".join(f"{b.type(x.dtype)} %in{k}" for k, x in enumerate(inputs))
+    if f"{full}.slow" not in b.declares:
+        body = VectorBuilder(b.width, b.target, declares=b.declares)
+        value = slow(body, *[Value(f"%in{k}", x.dtype) for k, x in enumerate(inputs)])
+        lines = "\n".join(body.lines)
+        b.declares[f"{full}.slow"] = f"""define internal {vector} @{full}.slow({parameters}) noinline {{
+{lines}
+  ret {vector} {value.ref}
+}}"""
+    test = VectorBuilder(b.width, b.target)
+    any_needed = test.any_lane(Value("%needed", "i1"))
+    lines = "\n".join(test.lines)
+    text = f"""define internal {vector} @{full}({parameters}, {vector} %quick, {mask} %needed) alwaysinline {{
+entry:
+{lines}
+  br i1 {any_needed}, label %slow, label %done
+slow:
+  %other = call {vector} @{full}.slow({parameters})
+  %merged = select {mask} %needed, {vector} %other, {vector} %quick
+  br label %done
+done:
+  %result = phi {vector} [ %quick, %entry ], [ %merged, %slow ]
+  ret {vector} %result
+}}"""
+    return Value(b.call_helper(full, vector, text, *map(b.typed, (*inputs, quick, needed))), quick.dtype)
 
 
 def _pack(results: str, vector: str, refs: list[str]) -> str:
