@@ -11,6 +11,7 @@ from .graph.handle import Handle
 if TYPE_CHECKING:
     import pullback.api.contraction
     import pullback.api.convert
+    import pullback.api.cumulative
     import pullback.api.elementwise
     import pullback.api.indexing
     import pullback.api.joining
@@ -100,6 +101,16 @@ class Methods(Handle):
         """Product over ``axis``; see ``pb.prod``."""
         _no_out(out, "prod")
         return api.reduction.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Tensor:
+        """Running sum along ``axis``; see ``pb.cumsum``."""
+        _no_out(out, "cumsum")
+        return api.cumulative.cumsum(self, axis, dtype)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Tensor:
+        """Running product along ``axis``; see ``pb.cumprod``."""
+        _no_out(out, "cumprod")
+        return api.cumulative.cumprod(self, axis, dtype)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Tensor:
         """Mean over ``axis``; see ``pb.mean``."""

@@ -255,6 +255,8 @@ def diff(
     if n < 0:
         raise ShapeError(f"diff: n must not be negative, got {n}")
     a = normalize_axis(axis, len(node.shape), "diff")
+    if n == 0:
+        return Tensor(node)
     parts: list[ArrayLike] = [Tensor(node)]
     for edge, place in ((prepend, 0), (append, len(parts) + 1)):
         if edge is not None:

@@ -177,7 +177,8 @@ def _prod_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
 
 def taken_steps(x: Node, running: Node) -> Node:
     """Where a running extreme takes the element at hand: of equal ones the last wins, and a NaN stays."""
-    return e.logical_or(e.equal(x, running), e.isnan(x))
+    equal = e.equal(x, running)
+    return e.logical_or(equal, e.isnan(x)) if x.dtype.kind == "f" else equal
 
 
 def _extremum_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
