@@ -1,4 +1,5 @@
-"""Products that sum: matmul, dot, inner, outer, tensordot, vecdot. Each becomes dot_general; einsum has its module.
+"""Products that sum: matmul, linear, dot, inner, tensordot, vecdot; and outer and kron, which only multiply. Those that
+sum become dot_general; einsum has its module.
 
 Operands are promoted first. Shapes that do not fit raise ShapeError naming both.
 """
@@ -13,11 +14,12 @@ from ..graph.node import Node
 from ..ops import contraction as ops
 from ..ops import elementwise
 from ..ops import movement as move
-from ..shapes import broadcast_shapes, normalize_axes, normalize_axis
+from ..ops import reduction as fold
+from ..shapes import Shape, broadcast_shapes, normalize_axes, normalize_axis
 from ..tensor import Tensor
 from .convert import ArrayLike, promote
-from .einsum import einsum as einsum
-from .elementwise import multiply
+from .einsum import einsum
+from .elementwise import add, multiply
 
 
 def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -83,6 +85,84 @@ def _reshape(node: Node, shape: tuple[int, ...]) -> Node:
     return node if node.shape == shape else move.reshape(node, shape)
 
 
+def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Matrices times vectors: ``(..., m, n)`` and ``(..., n)`` give ``(..., m)``; leading axes broadcast."""
+    a, b = promote(x1, x2, op="matvec")
+    _require_rank(a, 2, "matvec", "the matrix")
+    _require_rank(b, 1, "matvec", "the vector")
+    product = _product(a, move.reshape(b, (*b.shape, 1)), "matvec", a.shape, b.shape)
+    return Tensor(move.reshape(product, product.shape[:-1]))
+
+
+def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Vectors times matrices: ``(..., n)`` and ``(..., n, m)`` give ``(..., m)``; leading axes broadcast."""
+    a, b = promote(x1, x2, op="vecmat")
+    _require_rank(a, 1, "vecmat", "the vector")
+    _require_rank(b, 2, "vecmat", "the matrix")
+    product = _product(move.reshape(a, (*a.shape[:-1], 1, a.shape[-1])), b, "vecmat", a.shape, b.shape)
+    return Tensor(move.reshape(product, (*product.shape[:-2], product.shape[-1])))
+
+
+def _require_rank(node: Node, rank: int, op: str, what: str) -> None:
+    if len(node.shape) < rank:
+        raise ShapeError(f"{op}: {what} needs at least {rank} {'axes' if rank > 1 else 'axis'}, got shape {node.shape}")
+
+
+def _product(a: Node, b: Node, op: str, shape_a: Shape, shape_b: Shape) -> Node:
+    """:func:`matmul_node`, its errors in terms of what the caller was given."""
+    try:
+        return matmul_node(a, b)
+    except ShapeError:
+        raise ShapeError(f"{op}: shapes {shape_a} and {shape_b} do not fit") from None
+
+
+def linear(x: ArrayLike, /, weight: ArrayLike, bias: ArrayLike | None = None) -> Tensor:
+    """``x @ weight.T + bias``, the affine map of PyTorch's ``linear``.
+
+    x: ``(..., n)``; weight: ``(m, n)``, or ``(n,)`` for a single output without an axis; bias: ``(m,)`` or 0-d.
+    The result is ``(..., m)``. Raises ShapeError naming the shapes that do not fit.
+    """
+    operands = promote(x, weight, *(() if bias is None else (bias,)), op="linear")
+    a, w = operands[:2]
+    _require_rank(a, 1, "linear", "x")
+    if len(w.shape) not in (1, 2) or w.shape[-1] != a.shape[-1]:
+        raise ShapeError(
+            f"linear: a weight of shape (outputs, {a.shape[-1]}) expected for x of shape {a.shape}, got {w.shape}"
+        )
+    product = ops.dot_general(a, w, ((len(a.shape) - 1,), (len(w.shape) - 1,)))
+    if bias is None:
+        return Tensor(product)
+    added = operands[2]
+    if added.shape not in ((), w.shape[:-1]):
+        raise ShapeError(f"linear: a bias of shape {w.shape[:-1]} expected for weight {w.shape}, got {added.shape}")
+    if product.dtype.kind == "b":
+        return Tensor(elementwise.logical_or(product, added))
+    return Tensor(elementwise.add(product, added))
+
+
+def bilinear(x1: ArrayLike, x2: ArrayLike, /, weight: ArrayLike, bias: ArrayLike | None = None) -> Tensor:
+    """``out[..., k] = sum_ij x1[..., i] weight[k, i, j] x2[..., j] + bias[k]`` (PyTorch's ``bilinear``).
+
+    x1: ``(..., n1)``; x2: ``(..., n2)``, leading axes broadcast; weight: ``(m, n1, n2)``; bias: ``(m,)``.
+    """
+    operands = promote(x1, x2, weight, *(() if bias is None else (bias,)), op="bilinear")
+    a, b, w = operands[:3]
+    _require_rank(a, 1, "bilinear", "x1")
+    _require_rank(b, 1, "bilinear", "x2")
+    if len(w.shape) != 3 or w.shape[1:] != (a.shape[-1], b.shape[-1]):
+        raise ShapeError(
+            f"bilinear: a weight of shape (outputs, {a.shape[-1]}, {b.shape[-1]}) expected for operands of shapes "
+            f"{a.shape} and {b.shape}, got {w.shape}"
+        )
+    product = einsum("...i,kij,...j->...k", Tensor(a), Tensor(w), Tensor(b))
+    if bias is None:
+        return product
+    added = operands[3]
+    if added.shape != w.shape[:1]:
+        raise ShapeError(f"bilinear: a bias of shape {w.shape[:1]} expected for weight {w.shape}, got {added.shape}")
+    return add(product, Tensor(added))
+
+
 def dot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """NumPy's ``dot``: scales by a 0-d operand, else sums over the last axis of x1 and the last but one of x2 (its only
     one, if it is a vector), without broadcasting the others."""
@@ -108,6 +188,27 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     return multiply(Tensor(move.reshape(a, (a.size, 1))), Tensor(move.reshape(b, (1, b.size))))
 
 
+def kron(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Kronecker product: every element of ``x1`` times all of ``x2``, laid out as blocks. The operand of fewer axes
+    gets leading ones; extents multiply."""
+    a, b = promote(x1, x2, op="kron")
+    rank = max(len(a.shape), len(b.shape))
+    shape_a = (1,) * (rank - len(a.shape)) + a.shape
+    shape_b = (1,) * (rank - len(b.shape)) + b.shape
+    left = move.reshape(a, tuple([e for extent in shape_a for e in (extent, 1)]))
+    right = move.reshape(b, tuple([e for extent in shape_b for e in (1, extent)]))
+    product = multiply(Tensor(left), Tensor(right)).node
+    return Tensor(move.reshape(product, tuple([m * n for m, n in zip(shape_a, shape_b, strict=True)])))
+
+
+def vdot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """Sum of products of all elements of both, flattened; ShapeError for different sizes."""
+    a, b = promote(x1, x2, op="vdot")
+    if a.size != b.size:
+        raise ShapeError(f"vdot: {a.size} elements of shape {a.shape} against {b.size} of shape {b.shape}")
+    return Tensor(ops.dot_general(move.reshape(a, (a.size,)), move.reshape(b, (b.size,)), ((0,), (0,))))
+
+
 def _contract(a: Node, b: Node, axes_a: tuple[int, ...], axes_b: tuple[int, ...], op: str) -> Node:
     for i, j in zip(axes_a, axes_b, strict=True):
         if a.shape[i] != b.shape[j]:
@@ -121,7 +222,8 @@ def _contract(a: Node, b: Node, axes_a: tuple[int, ...], axes_b: tuple[int, ...]
 def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | Sequence[Any] = 2) -> Tensor:
     """Sum over pairs of axes, the others of x1 and then of x2 in the result.
 
-    axes: n sums over the last n of x1 and the first n of x2; a pair of sequences names the axes of each.
+    axes: n sums over the last n of x1 and the first n of x2; a pair of sequences (or of ints) names the axes of each.
+    Raises ShapeError for axes that are not there or do not pair up.
     """
     a, b = promote(x1, x2, op="tensordot")
     if isinstance(axes, int):
@@ -152,7 +254,5 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Tensor:
         product = elementwise.logical_and(a, b)
     else:
         product = elementwise.multiply(a, b)
-    from ..ops import reduction as fold
-
     last = len(product.shape) - 1
     return Tensor((fold.reduce_any if a.dtype.kind == "b" else fold.reduce_sum)(product, (last,), False))

@@ -82,7 +82,7 @@ def _checked_q(q: ArrayLike, percent: bool, op: str) -> np.ndarray[Any, Any] | N
         node = cast_node(floating(q.node), dtypes.float64)
         if not _is_constant(q.node):
             return ops.divide(node, scale) if percent else node
-    values = np.asarray(q, np.float64) / scale
+    values = np.asarray(np.asarray(q, np.float64) / scale)
     if not np.all((values >= 0) & (values <= 1)):
         raise ArgumentError(f"{op}: q must lie in [0, {scale:g}], got {np.asarray(q).tolist()}")
     return values
@@ -121,17 +121,21 @@ def _take_of_each(rows: Node, places: Node) -> Node:
     return index_ops.gather(rows, [*lines, places], tuple(range(last + 1)))
 
 
-def _mix(low: Node, high: Node, weight: Node) -> Node:
+def _sum_of_shares(low: Node, high: Node, weight: Node) -> Node:
+    """``(1 - weight) low + weight high``, in which a weight of 0 beats an infinity; exact for 0, 1/2 and 1."""
+    return ops.add(ops.strong_product(ops.subtract(1, weight), low), ops.strong_product(weight, high))
+
+
+def _interpolated(low: Node, high: Node, weight: Node) -> Node:
     """``low`` and ``high`` in the proportion 1 - weight to weight: from the nearer one, which is exact at both ends and
-    between equals; as a sum of products where that would meet infinities."""
+    between equals; as a sum of shares where that would meet infinities."""
     distance = ops.subtract(high, low)
     finite = ops.isfinite(distance)
     distance = ops.where(finite, distance, 0)
-    rest = ops.subtract(1, weight)
     from_low = ops.add(low, ops.multiply(weight, distance))
-    from_high = ops.subtract(high, ops.multiply(rest, distance))
-    products = ops.add(ops.strong_product(rest, low), ops.strong_product(weight, high))
-    return ops.where(finite, ops.where(ops.less(weight, 0.5), from_low, from_high), products)
+    from_high = ops.subtract(high, ops.multiply(ops.subtract(1, weight), distance))
+    nearer = ops.where(ops.less(weight, 0.5), from_low, from_high)
+    return ops.where(finite, nearer, _sum_of_shares(low, high, weight))
 
 
 def quantile_of(
@@ -189,7 +193,8 @@ def _of_rows(
         share = weight.node if isinstance(weight, Tensor) else leaf.data(np.asarray(weight), False)
         if not skips:
             share = move.reshape(share, (*q.shape, *(1,) * len(lead)))
-        result = _mix(cast_node(result, wide), cast_node(at(below + 1), wide), cast_node(share, wide))
+        mix = _sum_of_shares if method in _AVERAGES else _interpolated
+        result = mix(cast_node(result, wide), cast_node(at(below + 1), wide), cast_node(share, wide))
         result = cast_node(result, dtype)
     if isinstance(q, Node) and is_float:
         inside = ops.logical_and(ops.greater_equal(q, 0), ops.less_equal(q, 1))
