@@ -6,6 +6,8 @@ An index that is out of range raises the built-in ``IndexError``.
 
 from __future__ import annotations
 
+import numpy as np
+
 
 class PullbackError(Exception):
     """Base of every error below."""
@@ -21,6 +23,10 @@ class DTypeError(PullbackError, TypeError):
 
 class ArgumentError(PullbackError, ValueError):
     """An argument, neither an array nor an axis, of a value that is not allowed."""
+
+
+class LinAlgError(ArgumentError, np.linalg.LinAlgError):
+    """A matrix without the inverse or the factorisation that was asked for."""
 
 
 class RangeError(PullbackError, OverflowError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from . import expand
 from .values import Value, ValueBuilder
 
 if TYPE_CHECKING:
@@ -315,6 +316,7 @@ RULES: dict[str, Rule] = {
     "permute": _permute,
     "slice": _slice,
     "dot_general": _contract,
+    "vector_norm": expand.vector_norm,
     **dict.fromkeys(("scan_sum", "scan_prod", "scan_max", "scan_min", "gated_scan", "strong_scan"), _scan),
     **dict.fromkeys(
         (

@@ -1,6 +1,10 @@
 """The primitives: one record an operation, one module a family. Importing this package registers them all."""
 
 from . import leaf  # isort: skip  (first: the other families build on it)
-from . import elementwise, reduction, movement, indexing, contraction, sorting, random  # isort: skip
+from . import elementwise, reduction, movement, indexing, contraction, sorting, random, custom, scan  # isort: skip
+from . import linalg, norm, spectral  # isort: skip
 
-__all__ = ["contraction", "elementwise", "indexing", "leaf", "movement", "random", "reduction", "sorting"]
+__all__ = [
+    "contraction", "custom", "elementwise", "indexing", "leaf", "linalg", "movement", "norm", "random", "reduction",
+    "scan", "sorting", "spectral",
+]

@@ -1,0 +1,53 @@
+"""Operations that are one record for the sake of their derivative, and several values for the compiler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import dtypes
+from ..shapes import reduced_shape
+
+if TYPE_CHECKING:
+    from ..dtypes import DType
+    from ..graph.node import Node
+    from ..ops.record import Op
+    from .values import Value, ValueBuilder
+
+
+def vector_norm(
+    b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
+) -> Value:
+    """``scale * (sum (|x| / scale)**order)**(1 / order)``, where scale is the largest |x| (of an order below 0, the
+    smallest), or 1 where that is 0 or not finite."""
+    from ..ops.registry import by_name
+
+    (x,) = inputs
+    axes, _, order = attrs
+    kept = reduced_shape(x.shape, axes, True)
+
+    def elementwise(name: str, *operands: Value, result: DType = dtype) -> Value:
+        extents = next((v.shape for v in operands if v.shape == x.shape), kept)
+        return b.make(by_name(name), operands, (), extents, result, node)
+
+    def fold(name: str, operand: Value) -> Value:
+        return b.make(by_name(name), (operand,), (axes, True), kept, dtype, node)
+
+    def number(value: float) -> Value:
+        return b.literal(value, dtype)
+
+    if x.size == 0:
+        return b.make(by_name("broadcast_to"), (number(0.0),), (shape,), shape, dtype)
+    size = elementwise("abs", x)
+    scale = fold("reduce_max" if order > 0 else "reduce_min", size)
+    finite = elementwise("isfinite", scale, result=dtypes.bool_)
+    positive = elementwise("not_equal", scale, number(0.0), result=dtypes.bool_)
+    usable = elementwise("logical_and", finite, positive, result=dtypes.bool_)
+    scale = elementwise("where", usable, scale, number(1.0))
+    ratio = elementwise("divide", size, scale)
+    if order == 2:
+        root = elementwise("sqrt", fold("reduce_sum", elementwise("square", ratio)))
+    else:
+        total = fold("reduce_sum", elementwise("pow", ratio, number(order)))
+        root = elementwise("pow", total, number(1 / order))
+    result = elementwise("multiply", scale, root)
+    return result if shape == kept else b.make(by_name("reshape"), (result,), (shape,), shape, dtype)
