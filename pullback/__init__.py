@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from .tensor import Tensor  # isort: skip  (first: the api modules know it)
 from .api import random
-from .api.contraction import dot, inner, matmul, outer, tensordot, vecdot
+from .api.contraction import (
+    bilinear,
+    dot,
+    inner,
+    kron,
+    linear,
+    matmul,
+    matvec,
+    outer,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
 from .api.control import cond
 from .api.convert import astype, can_cast, result_type
 from .api.creation import (
@@ -35,8 +48,18 @@ from .api.creation import (
     zeros,
     zeros_like,
 )
+from .api.cumulative import (
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    gated_scan,
+    logcumsumexp,
+)
 from .api.diagonal import diag, diag_embed, diagflat, diagonal, trace, tril, triu
-from .api.einsum import einsum
+from .api.einsum import einsum, einsum_path
 from .api.elementwise import (
     add,
     arctan2,
@@ -77,7 +100,7 @@ from .api.elementwise import (
     where,
 )
 from .api.evaluation import allclose, array_equal, eval
-from .api.indexing import nonzero, take, take_along_axis
+from .api.indexing import take, take_along_axis
 from .api.joining import (
     array_split,
     block,
@@ -136,6 +159,7 @@ from .api.nan_reduction import (
     nanvar,
 )
 from .api.padding import pad
+from .api.positions import argwhere, compress, extract, flatnonzero, nonzero
 from .api.reduction import (
     all,
     amax,
@@ -152,6 +176,34 @@ from .api.reduction import (
     std,
     sum,
     var,
+)
+from .api.scatter import (
+    gather,
+    index_add,
+    index_copy,
+    index_fill,
+    index_put,
+    index_select,
+    put_along_axis,
+    scatter,
+    select,
+)
+from .api.segments import (
+    bincount,
+    histogram,
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_prod,
+    segment_sum,
+)
+from .api.sets import (
+    isin,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
 )
 from .api.sorting import argsort, digitize, searchsorted, sort, topk
 from .api.statistics import average, corrcoef, cov, median, percentile, ptp, quantile
@@ -263,6 +315,7 @@ __array_api_version__ = "2025.12"
 if TYPE_CHECKING:
     from . import data, nn, optim, testing
     from .graph.graph import Graph, graph_of
+    from .nn.functional import one_hot
     from .runtime.driver import get_num_threads, set_num_threads
     from .runtime.evaluate import debug_nans, get_backend, set_backend
     from .transforms import pytree
@@ -305,6 +358,7 @@ _ON_FIRST_USE = {
     "jvp": "transforms.functional",
     "linearize": "transforms.functional",
     "nn": "",
+    "one_hot": "nn.functional",
     "optim": "",
     "pytree": "transforms",
     "set_backend": "runtime.evaluate",
@@ -352,6 +406,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "argwhere",
     "array",
     "array_equal",
     "array_split",
@@ -367,6 +422,8 @@ __all__ = [
     "atleast_3d",
     "average",
     "bfloat16",
+    "bilinear",
+    "bincount",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",
@@ -382,13 +439,14 @@ __all__ = [
     "can_cast",
     "cbrt",
     "ceil",
-    "chunk",
     "checkpoint",
     "checkpoint_name",
+    "chunk",
     "clip",
     "column_stack",
     "complex64",
     "complex128",
+    "compress",
     "concat",
     "concatenate",
     "cond",
@@ -398,6 +456,14 @@ __all__ = [
     "cosh",
     "count_nonzero",
     "cov",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
+    "custom_jvp",
+    "custom_vjp",
     "data",
     "debug_nans",
     "deg2rad",
@@ -415,6 +481,7 @@ __all__ = [
     "dstack",
     "e",
     "einsum",
+    "einsum_path",
     "empty",
     "empty_like",
     "equal",
@@ -425,8 +492,10 @@ __all__ = [
     "exp2",
     "expand_dims",
     "expm1",
+    "extract",
     "eye",
     "finfo",
+    "flatnonzero",
     "flatten",
     "flip",
     "fliplr",
@@ -440,6 +509,8 @@ __all__ = [
     "fromfunction",
     "full",
     "full_like",
+    "gated_scan",
+    "gather",
     "get_backend",
     "get_default_dtype",
     "get_num_threads",
@@ -449,12 +520,18 @@ __all__ = [
     "greater",
     "greater_equal",
     "hessian",
+    "histogram",
     "hsplit",
     "hstack",
     "hvp",
     "hypot",
     "identity",
     "iinfo",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_select",
     "inf",
     "inner",
     "int8",
@@ -465,15 +542,18 @@ __all__ = [
     "isclose",
     "isdtype",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
     "jacfwd",
     "jacrev",
     "jit",
     "jvp",
+    "kron",
     "left_shift",
     "less",
     "less_equal",
+    "linear",
     "linearize",
     "linspace",
     "log",
@@ -481,6 +561,7 @@ __all__ = [
     "log2",
     "log10",
     "logaddexp",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -488,6 +569,7 @@ __all__ = [
     "logsumexp",
     "matmul",
     "matrix_transpose",
+    "matvec",
     "max",
     "maximum",
     "mean",
@@ -519,6 +601,7 @@ __all__ = [
     "no_grad",
     "nonzero",
     "not_equal",
+    "one_hot",
     "ones",
     "ones_like",
     "optim",
@@ -532,6 +615,7 @@ __all__ = [
     "power",
     "prod",
     "ptp",
+    "put_along_axis",
     "pytree",
     "quantile",
     "rad2deg",
@@ -548,7 +632,14 @@ __all__ = [
     "rot90",
     "round",
     "rsqrt",
+    "scatter",
     "searchsorted",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
+    "select",
     "set_backend",
     "set_default_dtype",
     "set_num_threads",
@@ -589,10 +680,17 @@ __all__ = [
     "uint32",
     "uint64",
     "unfold",
+    "unique",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unstack",
     "value_and_grad",
     "var",
+    "vdot",
     "vecdot",
+    "vecmat",
     "vjp",
     "vmap",
     "vsplit",

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..dtypes import DType
 from ..errors import DTypeError, ShapeError
 from ..graph.node import Node
-from ..interop import has_plain_value, materialize, numpy_to_node, part_of
+from ..interop import has_plain_value, numpy_to_node, part_of
 from ..ops import elementwise as ops
 from ..ops import indexing as index_ops
 from ..ops import leaf
@@ -161,17 +162,7 @@ def update(node: Node, index: Any, value: ArrayLike, mode: Any) -> Node:
 
     Raises IndexError, ShapeError if the value does not broadcast to ``node[index]``, DTypeError if it does not cast.
     """
-    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
-        if dtypes.promote_weak(node.dtype, dtypes.of_scalar(value)) is not node.dtype:
-            raise DTypeError(f"x[index] = value: {value!r} cannot be stored in a tensor of dtype {node.dtype.name}")
-        given = scalar_node(value, node.dtype, op="x[index] = value")
-    else:
-        given = as_node(value, None, "x[index] = value")
-        if not (given.weak or dtypes.can_cast(given.dtype, node.dtype, "same_kind")):
-            raise DTypeError(
-                f"x[index] = value: {given.dtype.name} cannot be stored in {node.dtype.name}; use value.astype(...)"
-            )
-        given = cast_node(given, node.dtype)
+    given = stored_node(value, node.dtype, "x[index] = value")
     mask = _lone_mask(index)
     if mask is not None:
         written = _write_through_mask(node, mask, given, mode)
@@ -181,6 +172,18 @@ def update(node: Node, index: Any, value: ArrayLike, mode: Any) -> Node:
     if not plan.arrays and _fills_much(plan):
         return _write_region(node, plan, given, mode)
     return _write_scattered(node, plan, given, mode)
+
+
+def stored_node(value: ArrayLike, dtype: DType, op: str) -> Node:
+    """``value`` as something that a tensor of ``dtype`` can hold: DTypeError if that would lose its kind."""
+    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
+        if dtypes.promote_weak(dtype, dtypes.of_scalar(value)) is not dtype:
+            raise DTypeError(f"{op}: {value!r} cannot be stored in a tensor of dtype {dtype.name}")
+        return scalar_node(value, dtype, op=op)
+    given = as_node(value, None, op)
+    if not (given.weak or dtypes.can_cast(given.dtype, dtype, "same_kind")):
+        raise DTypeError(f"{op}: {given.dtype.name} cannot be stored in {dtype.name}; use value.astype(...)")
+    return cast_node(given, dtype)
 
 
 _COMBINE: dict[str, Any] = {
@@ -368,7 +371,7 @@ class IndexedUpdate:
         self._index = index
 
     def _update(self, value: ArrayLike, mode: str) -> Tensor:
-            return Tensor(update(self._tensor.node, self._index, value, mode))
+        return Tensor(update(self._tensor.node, self._index, value, mode))
 
     def get(self) -> Tensor:
         """``x[index]``."""
@@ -457,12 +460,3 @@ def take_along_node(node: Node, index: Node, axis: int) -> Node:
     lines = node.shape[:axis] + (1,) + node.shape[axis + 1 :]
     common = broadcast_shapes(lines, index.shape[:axis] + (1,) + index.shape[axis + 1 :], op="take_along_axis")
     return index_ops.take_along(node, _broadcast(index, (*common[:axis], index.shape[axis], *common[axis + 1 :])), axis)
-
-
-def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
-    """Positions of the elements that are not 0, an int64 tensor an axis. Evaluates ``x``: TraceError in ``jit``."""
-    node = as_node(x, None, "nonzero")
-    if not node.shape:
-        raise ShapeError("nonzero: a 0-d tensor has no positions; use pb.atleast_1d")
-    values = materialize(node, "nonzero (its result's shape)")
-    return tuple([Tensor(leaf.data(np.ascontiguousarray(p), False)) for p in np.nonzero(values)])

@@ -6,6 +6,7 @@ Operand k indexes axis ``axes[k]`` of x; the other axes are taken whole and foll
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -262,13 +263,19 @@ def _multiply_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
 
 
 def _extremum_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
-    """The element of x and all updates that are equal to the result share it evenly."""
+    """The element of x and all updates that are equal to the result share it evenly.
+
+    Where x is the infinity that any number replaces, it has no share.
+    """
     x, updates, *indices = node.inputs
-    axes = node.attrs[0]
+    axes, mode = node.attrs
     wide = dtypes.float32 if x.dtype.itemsize < 4 else x.dtype
     kept = e.logical_or(e.equal(x, node), e.isnan(x))
     taken = e.logical_or(e.equal(updates, gather(node, indices, axes)), e.isnan(updates))
+    if movement.uniform_value(x) == (math.inf if mode == "min" else -math.inf):
+        kept = leaf.full(x.shape, False, dtypes.bool_)
     tied = scatter(e.cast(kept, wide), e.cast(taken, wide), indices, axes, "add")
+    tied = e.maximum(tied, 1)
     by_x, by_updates = tangents[:2]
     result = leaf.full(x.shape, 0, x.dtype) if by_x is None else e.where(kept, by_x, 0)
     if by_updates is not None:
