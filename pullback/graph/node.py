@@ -114,10 +114,11 @@ def bind(op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...] = (), weak: bo
     return Node(op, inputs, attrs, shape, dtype, weak)
 
 
-def topological_order(outputs: list[Node], stop: Any = None) -> list[Node]:
+def topological_order(outputs: list[Node], stop: Any = None, operands: Any = None) -> list[Node]:
     """Every node that ``outputs`` depend on, inputs before users, each once; iterative, so that depth is no limit.
 
-    ``stop(node)`` true: the node is listed, its inputs are not followed.
+    ``stop(node)`` true: the node is listed, its inputs are not followed. ``operands(node)``: its inputs, if these are
+    not to be taken as they stand (see ``lineage``).
     """
     order: list[Node] = []
     seen: set[int] = set()
@@ -129,7 +130,7 @@ def topological_order(outputs: list[Node], stop: Any = None) -> list[Node]:
         stack.append((output, 0))
         while stack:
             node, position = stack.pop()
-            inputs = node.inputs
+            inputs = node.inputs if operands is None else operands(node)
             if position == 0 and inputs and stop is not None and stop(node):
                 inputs = ()
             count = len(inputs)

@@ -9,12 +9,12 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DTypeError
+from ..errors import DTypeError, ShapeError
 from ..graph.node import Node, bind
 from ..graph.state import describe_site
 from ..shapes import Shape, broadcast_shapes, size_of
 from . import elementwise as e
-from . import leaf
+from . import leaf, movement
 from .family import (
     ANY,
     INTEGER_RESULT,
@@ -27,9 +27,11 @@ from .family import (
     mixed_error,
     reference_elementwise,
     widen,
+    with_batch,
 )
-from .record import Linear, NoDerivative
+from .record import Linear, NoDerivative, Op
 from .reduction import sum_to
+from .registry import register
 
 # -- where and clip ----------------------------------------------------------------------------------------------------
 
@@ -199,6 +201,32 @@ def stop_gradient(x: Node) -> Node:
 def alias(x: Node) -> Node:
     """``x`` as a node of its own."""
     return bind(ALIAS, (x,), (), x.weak)
+
+
+def _infer_barrier(inputs: tuple[Node, ...]) -> tuple[Shape, DType]:
+    x, after = inputs
+    if after.shape:
+        raise ShapeError(f"barrier: a 0-d second operand expected, got shape {after.shape}")
+    return x.shape, x.dtype
+
+
+def _batch_barrier(node: Node, inputs: tuple[Node, ...], batched: tuple[bool, ...], size: int) -> Node:
+    x, after = inputs
+    if batched[1]:
+        after = movement.reshape(movement.slice_axis(after, 0, 0, 1), ())
+    return with_batch(barrier(x, after), batched[0], size)
+
+
+BARRIER = register(Op(
+    "barrier", "elementwise", _infer_barrier, lambda node, x, after: x,
+    Linear(lambda node, cotangent, index: cotangent), _batch_barrier, "barrier", 0.0, (),
+    "x apart from its other uses, and not before the second operand is known: what follows is computed again",
+))
+
+
+def barrier(x: Node, after: Node) -> Node:
+    """``x``; what is computed from it is not shared with other uses of x, nor begun before 0-d ``after`` is known."""
+    return bind(BARRIER, (x, after), (), x.weak)
 
 
 # -- the index check ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..errors import GradientError
 from ..graph.graph import lineage
@@ -26,7 +27,7 @@ from ..ops.elementwise import (
 )
 from ..ops.leaf import constant, full, parameter, zeros_like
 from ..ops.movement import broadcast_to, uniform_value
-from ..ops.record import Jvp, Linear, NoDerivative, Partials
+from ..ops.record import CustomCall, CustomResult, Jvp, Linear, NoDerivative, Partials
 from ..ops.reduction import sum_to
 from ..shapes import broadcast_shapes
 
@@ -49,7 +50,7 @@ def gradients_of(
     Raises GradientError where a path leads through an op without a derivative.
     """
     order, needed = _paths(outputs, inputs, scope)
-    collected: dict[int, Node] = {}
+    collected: dict[int, Any] = {}  # a custom call collects one cotangent for each of its results, in a dict
     for output, cotangent in zip(outputs, cotangents):
         if id(output) in needed:
             _accumulate(collected, output, cotangent)
@@ -71,7 +72,9 @@ def gradients_of(
             if not operands:
                 continue
             derivative = node.op.derivative
-            state.site = node.site
+            if site is None:
+                # What is built carries the user's line, and that it is part of this op's derivative.
+                state.site = (*node.site, node.op.name)
             if type(derivative) is Partials:
                 for operand, partial in zip(operands, derivative.fn(node, *operands)):
                     if partial is None or id(operand) not in needed:
@@ -97,6 +100,15 @@ def gradients_of(
             elif type(derivative) is Jvp:
                 positions = [i for i, operand in enumerate(operands) if id(operand) in needed]
                 _transpose_tangent(derivative.fn, node, cotangent_, positions, collected)
+            elif type(derivative) is CustomResult:
+                if id(operands[1]) in needed:
+                    results = collected.setdefault(id(operands[1]), {})
+                    (index,) = node.attrs
+                    results[index] = add(results[index], cotangent_) if index in results else cotangent_
+            elif type(derivative) is CustomCall:
+                for operand, contribution in zip(operands, node.attrs[0].cotangents(node, cotangent_)):
+                    if contribution is not None and id(operand) in needed:
+                        _accumulate(collected, operand, contribution)
             elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):
                 raise no_derivative(node)
     finally:
@@ -113,7 +125,7 @@ def tangents_of(
     scope, errors: as in :func:`gradients_of`.
     """
     order, _ = _paths(outputs, inputs, scope)
-    known: dict[int, Node] = {}
+    known: dict[int, Any] = {}  # a custom call knows the tangents of all its results
     for node, tangent in zip(inputs, tangents):
         if node.dtype.kind == "f":
             _accumulate(known, node, tangent)
@@ -127,7 +139,12 @@ def tangents_of(
             given = [known.get(id(operand)) for operand in operands]
             if not any(tangent is not None for tangent in given):
                 continue
-            state.site = node.site
+            if site is None:
+                # What is built carries the user's line, and that it is part of this op's derivative.
+                state.site = (*node.site, node.op.name)
+            if node.op.derivative.__class__ is CustomCall:
+                known[id(node)] = node.attrs[0].tangents(node, given)
+                continue
             tangent_ = _tangent(node, operands, given)
             if tangent_ is not None:
                 known[id(node)] = tangent_
@@ -136,7 +153,7 @@ def tangents_of(
     return [known.get(id(node)) for node in outputs]
 
 
-def _tangent(node: Node, operands: tuple[Node, ...], given: list[Node | None]) -> Node | None:
+def _tangent(node: Node, operands: tuple[Node, ...], given: list[Any]) -> Node | None:
     """The tangent of one node from those of its operands."""
     derivative = node.op.derivative
     total: Node | None = None
@@ -177,15 +194,19 @@ def _tangent(node: Node, operands: tuple[Node, ...], given: list[Node | None]) -
         return total
     if type(derivative) is Jvp:
         return derivative.fn(node, tuple(given))
+    if type(derivative) is CustomResult:
+        return given[1][node.attrs[0]] if given[1] is not None else None
     if type(derivative) is NoDerivative and not derivative.zero:
         raise no_derivative(node)
     return None
 
 
 def transpose_linear(
-    function: Callable[[tuple[Node, ...]], Node | None], like: Sequence[Node], cotangent: Node
+    function: Callable[[tuple[Node, ...]], Sequence[Node | None]],
+    like: Sequence[Node],
+    cotangents: Sequence[Node | None],
 ) -> list[Node | None]:
-    """Cotangents of the arguments of a linear ``function``: its transpose, applied to ``cotangent``.
+    """Cotangents of the arguments of a linear ``function``: its transpose, applied to ``cotangents`` of its results.
 
     The function is called once with placeholders of the shapes and dtypes of ``like``. Being linear, its derivative
     is itself, so reverse mode over what it builds gives the transpose, in which no placeholder is left.
@@ -199,12 +220,11 @@ def transpose_linear(
                 placeholder = parameter(index, node.shape, node.dtype)
                 placeholder.scope = scope
                 placeholders.append(placeholder)
-            output = function(tuple(placeholders))
+            results = function(tuple(placeholders))
         finally:
             state.grad_enabled = grad_enabled
-        if output is None:
-            return [None] * len(placeholders)
-        return gradients_of([output], [cotangent], placeholders, scope)
+        pairs = [(r, c) for r, c in zip(results, cotangents) if r is not None and c is not None]
+        return gradients_of([r for r, _ in pairs], [c for _, c in pairs], placeholders, scope)
 
 
 def _transpose_tangent(
@@ -215,14 +235,14 @@ def _transpose_tangent(
         return
     count = len(node.inputs)
 
-    def tangent(placeholders: tuple[Node, ...]) -> Node | None:
+    def tangent(placeholders: tuple[Node, ...]) -> list[Node | None]:
         given: list[Node | None] = [None] * count
         for position, placeholder in zip(positions, placeholders):
             given[position] = placeholder
-        return rule(node, tuple(given))
+        return [rule(node, tuple(given))]
 
     operands = [node.inputs[position] for position in positions]
-    for operand, transposed in zip(operands, transpose_linear(tangent, operands, cotangent)):
+    for operand, transposed in zip(operands, transpose_linear(tangent, operands, [cotangent])):
         if transposed is not None:
             _accumulate(collected, operand, transposed)
 
@@ -237,7 +257,7 @@ def _paths(outputs: Sequence[Node], inputs: Sequence[Node], scope: Scope | None)
         if id(output) in seen:
             continue
         seen.add(id(output))
-        stack.append((output, _followed(output, scope), 0))
+        stack.append((output, followed(output, scope), 0))
         while stack:
             node, operands, position = stack.pop()
             count = len(operands)
@@ -247,7 +267,7 @@ def _paths(outputs: Sequence[Node], inputs: Sequence[Node], scope: Scope | None)
                 if id(operand) not in seen:
                     seen.add(id(operand))
                     stack.append((node, operands, position))
-                    stack.append((operand, _followed(operand, scope), 0))
+                    stack.append((operand, followed(operand, scope), 0))
                     break
             else:
                 if id(node) in needed:
@@ -261,7 +281,7 @@ def _paths(outputs: Sequence[Node], inputs: Sequence[Node], scope: Scope | None)
     return order, needed
 
 
-def _followed(node: Node, scope: Scope | None) -> tuple[Node, ...]:
+def followed(node: Node, scope: Scope | None) -> tuple[Node, ...]:
     """The operands through which a derivative of ``node`` may lead."""
     if node.constant or node.dtype.kind != "f":
         return ()
@@ -272,6 +292,8 @@ def _followed(node: Node, scope: Scope | None) -> tuple[Node, ...]:
         return ()
     operands = lineage(node)
     derivative = node.op.derivative
+    if type(derivative) is CustomResult:
+        return operands[1:]  # not through the computation of the value
     return () if type(derivative) is NoDerivative and derivative.zero else operands
 
 

@@ -43,6 +43,8 @@ class LinearMap:
             def independent(node: Node) -> bool:
                 return node.scope is not scope and open_scope(node.scope) is not scope
 
+            # What does not depend on the arguments of a linear function is 0.
+            self.outputs = [None if node is None or independent(node) else node for node in self.outputs]
             found = [node for node in self.outputs if node is not None]
             self.order = [n for n in topological_order(found, independent) if n.inputs and not independent(n)]
 

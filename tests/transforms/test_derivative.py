@@ -11,6 +11,7 @@ import pullback as pb
 from pullback import Tensor, dtypes
 from pullback.graph.graph import validate
 from pullback.graph.node import Node, topological_order
+from pullback.graph.state import describe_derivative, describe_site
 from pullback.graph.tracking import Scope
 from pullback.ops import elementwise as e
 from pullback.ops import leaf, reduction
@@ -147,7 +148,9 @@ def test_new_nodes_carry_the_line_of_what_they_differentiate():
         x = variable(scope, [1.0])
         y = e.tanh(x)
         (gradient,) = gradients_of([y], [ones_of(y)], [x], scope)
-    assert gradient.site == y.site
+    assert gradient.site == (*y.site, "tanh")
+    assert describe_site(gradient.site) == describe_site(y.site)
+    assert describe_derivative(gradient.site) == "in the derivative of tanh"
 
 
 def test_shapes_and_dtypes_of_gradients():
@@ -236,19 +239,20 @@ def test_transpose_linear():
 
     def function(xs):
         x, y = xs
-        return e.add(reduction.reduce_sum(e.multiply(a, x), (1,)), e.multiply(b, y))
+        return [e.add(reduction.reduce_sum(e.multiply(a, x), (1,)), e.multiply(b, y)), e.negative(y), None]
 
     cotangent = leaf.data(np.array([10.0, 100.0]))
     like = [leaf.data(np.zeros(3)), leaf.data(np.zeros(2))]
-    x, y = transpose_linear(function, like, cotangent)
+    second = leaf.data(np.array([0.5, 0.25]))
+    x, y = transpose_linear(function, like, [cotangent, second, cotangent])
     np.testing.assert_array_equal(value(x), value(cotangent) @ value(a))
-    np.testing.assert_array_equal(value(y), value(cotangent) * value(b))
+    np.testing.assert_array_equal(value(y), value(cotangent) * value(b) - value(second))
     validate([x, y], placeholders=[])
 
 
 def test_transpose_linear_of_an_unused_argument():
     node = leaf.data(np.zeros(3))
-    x, y = transpose_linear(lambda xs: e.negative(xs[0]), [node, node], node)
+    x, y = transpose_linear(lambda xs: [e.negative(xs[0])], [node, node], [node])
     assert x is not None
     assert y is None
 

@@ -1,0 +1,238 @@
+"""checkpoint: compute again in the backward pass instead of keeping.
+
+The forward pass of a checkpointed function leaves nothing behind but its arguments, its results and what a policy
+keeps. Its derivative is that of the same graph built once more on ``barrier`` nodes of the arguments: the compiler can
+neither share these values with the forward pass nor begin with them before the cotangent is there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from ..errors import ArgumentError, GradientError
+from ..graph.graph import lineage, remake
+from ..graph.node import Node, topological_order
+from ..graph.state import state
+from ..graph.tracking import Scope, is_tracked, no_grad
+from ..ops import movement
+from ..ops.custom import NAMED, Rule, custom_call, custom_result, named, saved
+from ..ops.elementwise import alias, barrier
+from ..ops.leaf import CONSTANT, IOTA, parameter
+from ..ops.random import THREEFRY
+from ..tensor import Tensor
+from . import pytree
+from .custom import BatchedRule
+from .derivative import gradients_of, tangents_of
+from .primals import ARRAYS, Function, as_array_node, kind_of
+
+Policy = Collection[str] | Callable[[str], bool] | None
+
+
+SMALL = 16  # elements of what may be copied without a thought: the key of a random number
+
+
+class _Body:
+    """The graph of one call as a function of placeholders: the arguments, then what it reads besides.
+
+    again: positions of the placeholders behind which everything is computed again.
+    order: its nodes, operands before users.   kept: those of them that the policy keeps.
+    """
+
+    def __init__(
+        self, placeholders: list[Node], again: set[int], order: list[Node], outputs: list[Node], kept: list[Node]
+    ) -> None:
+        self.placeholders = placeholders
+        self.again = again
+        self.order = order
+        self.outputs = outputs
+        self.kept = kept
+
+    def forward(self, inputs: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        """Outputs and kept values, as constants: a derivative does not go through them."""
+        with no_grad():
+            new = _replay(self.order, dict(zip(self.placeholders, inputs)), {})
+        return [new[node] for node in self.outputs], [new[node] for node in self.kept]
+
+    def recompute(self, inputs: Sequence[Node], kept: Sequence[Node]) -> list[Node]:
+        """Outputs computed once more, with the values that were kept."""
+        new = _replay(self.order, dict(zip(self.placeholders, inputs)), dict(zip(self.kept, kept)))
+        return [new[node] for node in self.outputs]
+
+
+def _replay(order: list[Node], new: dict[Node, Node], kept: dict[Node, Node]) -> dict[Node, Node]:
+    """The nodes of ``order`` made anew, by the old ones."""
+    for node in order:
+        made = remake(node, tuple([new.get(operand, operand) for operand in node.inputs]))
+        new[node] = saved(kept[node], made) if node in kept else made
+    return new
+
+
+class _Recompute(Rule):
+    """The derivative of a checkpointed call: of its body, computed again."""
+
+    def __init__(self, body: _Body) -> None:
+        self.body = body
+
+    def _split(self, node: Node) -> tuple[Sequence[Node], Sequence[Node]]:
+        count = len(self.body.placeholders)
+        return node.inputs[:count], node.inputs[count:]
+
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
+        inputs, kept = self._split(node)
+        arrived = [cotangents[key] for key in sorted(cotangents)]
+        before = state.grad_enabled
+        with Scope() as scope:
+            state.grad_enabled = True
+            try:
+                token = _token(arrived)
+                leaves = []
+                for index, value in enumerate(inputs):
+                    if token is not None and index in self.body.again:
+                        value = barrier(value, token)
+                    leaf = alias(value)
+                    leaf.scope = scope
+                    leaves.append(leaf)
+                outputs = self.body.recompute(leaves, kept)
+            finally:
+                state.grad_enabled = before
+            found = gradients_of([outputs[key] for key in sorted(cotangents)], arrived, leaves, scope)
+        return [*found, *[None] * len(kept)]
+
+    def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
+        inputs, kept = self._split(node)
+        before = state.grad_enabled
+        with Scope() as scope:
+            state.grad_enabled = True
+            try:
+                leaves = []
+                for value in inputs:
+                    leaf = alias(value)
+                    leaf.scope = scope
+                    leaves.append(leaf)
+                outputs = self.body.recompute(leaves, kept)
+            finally:
+                state.grad_enabled = before
+            pairs = [(leaf, tangent) for leaf, tangent in zip(leaves, tangents) if tangent is not None]
+            return tangents_of(outputs, [leaf for leaf, _ in pairs], [tangent for _, tangent in pairs], scope)
+
+    def batched(self, batched: tuple[bool, ...], size: int, node: Node) -> Rule:
+        return BatchedRule(self, node, batched, size)
+
+
+def _token(cotangents: Sequence[Node]) -> Node | None:
+    """One element of a cotangent, known when the backward pass has come this far."""
+    for node in cotangents:
+        if node.size:
+            corner = movement.slice(node, (0,) * node.ndim, (1,) * node.ndim, (1,) * node.ndim)
+            return movement.reshape(corner, ())
+    return None
+
+
+def checkpoint(function: Function, policy: Policy = None) -> Function:
+    """``function``, whose intermediate values are computed again for a derivative instead of being kept.
+
+    Args:
+        policy: which named values (see :func:`checkpoint_name`) are kept nevertheless: a collection of names, or a
+            function from a name to bool. None keeps nothing.
+
+    A derivative costs one more forward pass of the function and needs memory for its arguments and results only; what
+    the function reads besides its arguments, the parameters of a module, gets its gradient as well. The function is
+    called once: random numbers that it draws are the same both times.
+    """
+    keeps = _policy(policy)
+
+    @functools.wraps(function, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return _call(function, keeps, args, kwargs)
+
+    return wrapped
+
+
+def _policy(policy: Policy) -> Callable[[str], bool]:
+    if policy is None:
+        return lambda name: False
+    if isinstance(policy, str):
+        raise ArgumentError(f"checkpoint: policy={policy!r} is a string; give a collection of names: [{policy!r}]")
+    if callable(policy):
+        return policy
+    names = frozenset(policy)
+    return lambda name: name in names
+
+
+def checkpoint_name(x: Any, name: str) -> Tensor:
+    """``x`` under a name by which a policy of :func:`checkpoint` can keep its value."""
+    if not isinstance(name, str):
+        raise ArgumentError(f"checkpoint_name: a name must be a string, got {name!r}")
+    return Tensor(named(as_array_node(x), name))
+
+
+def _call(function: Function, keeps: Callable[[str], bool], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    leaves, structure = pytree.flatten((args, kwargs))
+    arguments = [leaf.node for leaf in leaves if isinstance(leaf, Tensor)]
+    names = [alias(node) for node in arguments]
+    following = iter(names)
+    given = [Tensor(next(following)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    tensors = [tensor for tensor in given if isinstance(tensor, Tensor)]
+    new_args, new_kwargs = pytree.unflatten(structure, given)
+    result = function(*new_args, **new_kwargs)
+    handles = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    for tensor, handle, name in zip(tensors, handles, names):
+        if tensor.node is not name:  # the function rebound its argument: x += 1
+            handle.rebind(tensor.node)
+    results, result_structure = pytree.flatten(result)
+    nodes = []
+    for index, leaf in enumerate(results):
+        if not isinstance(leaf, ARRAYS):
+            path = pytree.leaves_with_paths(result)[index][0]
+            raise GradientError(f"checkpoint: the function returned {kind_of(leaf)} at result{path}; expected tensors")
+        nodes.append(as_array_node(leaf))
+    floats = [i for i, node in enumerate(nodes) if node.dtype.kind == "f" and is_tracked(node)]
+    members = _members([nodes[i] for i in floats], names)
+    inside = {id(node) for node in members}
+    floats = [i for i in floats if id(nodes[i]) in inside]
+    if not floats:
+        return result
+    body, outer = _body(members, [nodes[i] for i in floats], names, keeps)
+    inputs = [*arguments, *outer]
+    values, kept = body.forward(inputs)
+    call = custom_call([*inputs, *kept], _Recompute(body))
+    for position, index in enumerate(floats):
+        nodes[index] = custom_result(values[position], call, position)
+    return pytree.unflatten(result_structure, [Tensor(node) for node in nodes])
+
+
+def _members(outputs: list[Node], names: list[Node]) -> list[Node]:
+    """The nodes below ``outputs`` that are to be computed again: those that depend on an argument, or on random numbers
+    that have not been drawn yet (their keys are smaller than they are)."""
+    given = {id(node) for node in names}
+    inside = set(given)
+    members = []
+    for node in topological_order(outputs, lambda node: id(node) in given, lineage):
+        if id(node) in given:
+            continue
+        drawn = node.op is THREEFRY and node.buffer is None
+        if drawn or any(id(operand) in inside for operand in node.inputs):
+            inside.add(id(node))
+            members.append(node)
+    return members
+
+
+def _body(
+    members: list[Node], outputs: list[Node], names: list[Node], keeps: Callable[[str], bool]
+) -> tuple[_Body, list[Node]]:
+    """``members`` as a function of placeholders, and the nodes for those placeholders that are no arguments."""
+    inside = {id(node) for node in (*names, *members)}
+    outer: dict[int, Node] = {}
+    for node in members:
+        for operand in node.inputs:
+            if id(operand) not in inside and operand.op not in (CONSTANT, IOTA):
+                outer.setdefault(id(operand), operand)
+    old = [*names, *outer.values()]
+    placeholders = [parameter(i, node.shape, node.dtype, node.weak) for i, node in enumerate(old)]
+    again = {i for i, node in enumerate(old) if i < len(names) or node.size <= SMALL}
+    new = _replay(members, dict(zip(old, placeholders)), {})
+    kept = [new[node] for node in members if node.op is NAMED and keeps(node.attrs[0])]
+    body = _Body(placeholders, again, [new[node] for node in members], [new[node] for node in outputs], kept)
+    return body, list(outer.values())
