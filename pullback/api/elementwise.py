@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from .. import dtypes
 from ..dtypes import DType
@@ -25,12 +25,14 @@ from .unary import *  # noqa: F403 - this module has all elementwise functions
 from .unary import node_of
 
 _MAX_STATIC_EXPONENT = 8
+_MISSING: Any = object()
 
 
 # -- arithmetic of two operands ----------------------------------------------------------------------------------------
 
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = by_name("add"), by_name("subtract"), by_name("multiply"), by_name("divide")
 _MAXIMUM, _MINIMUM = by_name("maximum"), by_name("minimum")
+_FMAX, _FMIN = by_name("fmax"), by_name("fmin")
 
 
 def _arithmetic(op: Op, on_bools: Callable[[Node, Node], Node], x1: ArrayLike, x2: ArrayLike) -> Tensor:
@@ -74,6 +76,15 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     return Tensor(ops.remainder(a, b))
 
 
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``x1 - x2 * trunc(x1 / x2)``, exactly, with the sign of x1; an integer modulo 0 gives 0, as in NumPy.
+
+    The derivative by x1 is 1, by x2 ``-trunc(x1 / x2)``.
+    """
+    a, b = _not_bool(*promote(x1, x2, op="fmod"))
+    return Tensor(ops.fmod(a, b))
+
+
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Tensor, Tensor]:
     """``(x1 // x2, x1 % x2)``."""
     return floor_divide(x1, x2), remainder(x1, x2)
@@ -87,8 +98,9 @@ def _not_bool(*nodes: Node) -> list[Node]:
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``x1 ** x2``.
 
-    Python exponents that are whole and at most 8 in size become multiplications, 0.5 a square root. An integer tensor
-    to a negative Python exponent raises ArgumentError; write ``x.astype(pb.float32) ** -1``.
+    Python exponents that are whole and at most 8 in size become multiplications; 0.5 is ``sqrt`` and -0.5 ``rsqrt``, as
+    in PyTorch (of -inf NaN, of -0.0 that zero and -inf; a tensor of exponents gives C's pow: inf, 0, 0 and inf there).
+    An integer tensor to a negative Python exponent raises ArgumentError; write ``x.astype(pb.float32) ** -1``.
     """
     kind = type(x2)
     if (kind is int or kind is float) and not isinstance(x1, int | float):
@@ -106,6 +118,8 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
             base = floating(base)
         if x2 == 0.5:
             return Tensor(ops.sqrt(base))
+        if x2 == -0.5:
+            return Tensor(ops.rsqrt(base))
         if builtins.abs(x2) <= _MAX_STATIC_EXPONENT and x2 == int(x2):
             return Tensor(_static_power(base, int(x2)))
         return Tensor(ops.pow(base, scalar_node(x2, base.dtype, weak=base.weak)))
@@ -146,14 +160,19 @@ def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     return _arithmetic(_MINIMUM, ops.logical_and, x1, x2)
 
 
+def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """The larger of both, the other one where one is NaN; at a tie each takes half of the gradient."""
+    return _arithmetic(_FMAX, ops.logical_or, x1, x2)
+
+
+def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """The smaller of both, the other one where one is NaN; at a tie each takes half of the gradient."""
+    return _arithmetic(_FMIN, ops.logical_and, x1, x2)
+
+
 def _float_pair(x1: ArrayLike, x2: ArrayLike, op: str) -> tuple[Node, Node]:
     a, b = promote(x1, x2, op=op)
     return floating(a), floating(b)
-
-
-def _wide(node: Node) -> Node:
-    """``node``, float16 and bfloat16 as float32, for a function of several steps that is rounded once."""
-    return cast_node(node, dtypes.float32) if node.dtype in (dtypes.float16, dtypes.bfloat16) else node
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -166,31 +185,24 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     return Tensor(ops.copysign(*_float_pair(x1, x2, "copysign")))
 
 
+def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """The next number after ``x1`` that its dtype holds, toward ``x2``. It has no derivative: GradientError."""
+    return Tensor(ops.nextafter(*_float_pair(x1, x2, "nextafter")))
+
+
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """``sqrt(x1**2 + x2**2)`` without overflow; the gradient at (0, 0) is 0."""
-    a, b = _float_pair(x1, x2, "hypot")
-    dtype = a.dtype
-    a, b = _wide(a), _wide(b)
-    # The result does not depend on the scale, so neither do its derivatives, of any order.
-    scale = ops.stop_gradient(ops.maximum(ops.abs(a), ops.abs(b)))
-    zero = ops.equal(scale, 0)
-    scale = ops.where(ops.logical_or(zero, ops.logical_not(ops.isfinite(scale))), 1, scale)
-    norm = ops.multiply(scale, ops.sqrt(ops.add(ops.square(ops.divide(a, scale)), ops.square(ops.divide(b, scale)))))
-    infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
-    return Tensor(cast_node(ops.where(zero, 0, ops.where(infinite, float("inf"), norm)), dtype))
+    return Tensor(ops.hypot(*_float_pair(x1, x2, "hypot")))
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """``log(exp(x1) + exp(x2))`` without overflow."""
-    a, b = _float_pair(x1, x2, "logaddexp")
-    dtype = a.dtype
-    a, b = _wide(a), _wide(b)
-    # Chosen by where, not by maximum and abs, whose derivatives at a tie would spoil the second derivative.
-    first = ops.greater_equal(a, b)
-    top, bottom = ops.where(first, a, b), ops.where(first, b, a)
-    # Of two equal infinities the difference is NaN.
-    gap = ops.where(ops.logical_and(ops.equal(a, b), ops.isinf(a)), 0, ops.subtract(bottom, top))
-    return Tensor(cast_node(ops.add(top, ops.log1p(ops.exp(gap))), dtype))
+    """``log(exp(x1) + exp(x2))`` without overflow; of two -inf it is -inf, with gradient 0."""
+    return Tensor(ops.logaddexp(*_float_pair(x1, x2, "logaddexp")))
+
+
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """``log2(2**x1 + 2**x2)`` without overflow; of two -inf it is -inf, with gradient 0."""
+    return Tensor(ops.logaddexp2(*_float_pair(x1, x2, "logaddexp2")))
 
 
 # -- comparison --------------------------------------------------------------------------------------------------------
@@ -302,13 +314,37 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 # -- choosing ----------------------------------------------------------------------------------------------------------
 
 
-def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+@overload
+def where(condition: ArrayLike, /) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor: ...
+
+
+def where(condition: ArrayLike, x1: ArrayLike = _MISSING, x2: ArrayLike = _MISSING, /) -> Tensor | tuple[Tensor, ...]:
     """``x1`` where ``condition`` holds, else ``x2``; the three broadcast. The branch not taken has gradient 0, always.
 
     condition: bool; numbers count as true unless they are 0.
+
+    ``where(condition)`` alone is ``nonzero(condition)``: positions of what is true, an int64 tensor an axis.
     """
+    if x1 is _MISSING and x2 is _MISSING:
+        from .positions import nonzero  # which knows this module
+
+        return nonzero(condition)
+    if x1 is _MISSING or x2 is _MISSING:
+        raise ArgumentError("where: either the condition alone or both x1 and x2, got one of them")
     a, b = promote(x1, x2, op="where")
     return Tensor(ops.where(truth(node_of(condition, "where")), a, b))
+
+
+def bitcast(x: ArrayLike, dtype: Any, /) -> Tensor:
+    """The bits of ``x`` read as ``dtype``, ``x.view(dtype)`` in NumPy; DTypeError for bool or another size.
+
+    It has no derivative: GradientError.
+    """
+    return Tensor(ops.bitcast(node_of(x, "bitcast"), dtypes.as_dtype(dtype)))
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from collections.abc import Callable
 
 from .. import dtypes
+from ..errors import ArgumentError
 from ..graph.node import Node
 from ..ops import elementwise as ops
 from ..ops import leaf
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, floating
+
+#: of polygamma: the factorial and the powers of larger orders leave float64's range
+_LARGEST_ORDER = 100
 
 
 def node_of(x: ArrayLike, op: str) -> Node:
@@ -161,6 +166,53 @@ def sigmoid(x: ArrayLike, /) -> Tensor:
     return _float_unary(ops.sigmoid, x, "sigmoid")
 
 
+def erfinv(x: ArrayLike, /) -> Tensor:
+    """Inverse of ``erf``: infinite at -1 and 1, NaN beyond."""
+    return _float_unary(ops.erfinv, x, "erfinv")
+
+
+def logit(x: ArrayLike, /, eps: float | None = None) -> Tensor:
+    """``log(x / (1 - x))``, the inverse of ``sigmoid``: infinite at 0 and 1, NaN outside.
+
+    eps: ``x`` is first clipped to [eps, 1 - eps].
+    """
+    node = floating(node_of(x, "logit"))
+    return Tensor(ops.logit(node if eps is None else ops.clip(node, float(eps), 1.0 - float(eps))))
+
+
+def sinc(x: ArrayLike, /) -> Tensor:
+    """``sin(pi x) / (pi x)``, 1 at 0; its derivatives of every order are exact there too."""
+    return _float_unary(ops.sinc, x, "sinc")
+
+
+def lgamma(x: ArrayLike, /) -> Tensor:
+    """Logarithm of the absolute value of the gamma function; infinite at 0, -1, -2... The derivative is ``digamma``."""
+    return _float_unary(ops.lgamma, x, "lgamma")
+
+
+def digamma(x: ArrayLike, /) -> Tensor:
+    """Derivative of ``lgamma``; at 0 minus infinity (at -0.0 infinity), at the negative integers NaN.
+
+    The derivative is ``polygamma(1, x)``.
+    """
+    return _float_unary(ops.digamma, x, "digamma")
+
+
+def polygamma(n: int, x: ArrayLike, /) -> Tensor:
+    """Derivative of ``digamma`` of order ``n``, a Python int from 0 (``digamma`` itself) to 100; ArgumentError beyond.
+
+    It is (-1)**(n+1) n! zeta(n+1, x), infinite at 0, -1, -2... (Abramowitz and Stegun, 6.4.10).
+    """
+    if isinstance(n, builtins.bool) or not hasattr(n, "__index__"):
+        raise ArgumentError(f"polygamma: the order n must be a Python int, got {type(n).__name__}")
+    order = operator.index(n)
+    if not 0 <= order <= _LARGEST_ORDER:
+        raise ArgumentError(f"polygamma: the order n must be from 0 to {_LARGEST_ORDER}, got {order}")
+    if order == 0:
+        return digamma(x)
+    return Tensor(ops.polygamma(floating(node_of(x, "polygamma")), order))
+
+
 # -- one operand, same dtype -------------------------------------------------------------------------------------------
 
 
@@ -205,6 +257,12 @@ def trunc(x: ArrayLike, /) -> Tensor:
     return _numeric_unary(ops.trunc, x, "trunc")
 
 
+def frac(x: ArrayLike, /) -> Tensor:
+    """``x - trunc(x)``, of x's sign; 0 for integers."""
+    node = node_of(x, "frac")
+    return Tensor(ops.subtract(node, ops.trunc(node)) if node.dtype.kind == "f" else leaf.zeros_like(node))
+
+
 def round(x: ArrayLike, /, decimals: int = 0) -> Tensor:
     """Nearest number of ``decimals`` decimals, halves to even (as ``x * 10**decimals`` falls)."""
     node = node_of(x, "round")
@@ -235,6 +293,16 @@ def isinf(x: ArrayLike, /) -> Tensor:
 def isfinite(x: ArrayLike, /) -> Tensor:
     """Whether each element is neither NaN nor infinite."""
     return _float_test(ops.isfinite, x, "isfinite", True)
+
+
+def isposinf(x: ArrayLike, /) -> Tensor:
+    """Whether each element is +inf."""
+    return _float_test(lambda node: ops.equal(node, math.inf), x, "isposinf", False)
+
+
+def isneginf(x: ArrayLike, /) -> Tensor:
+    """Whether each element is -inf."""
+    return _float_test(lambda node: ops.equal(node, -math.inf), x, "isneginf", False)
 
 
 def _float_test(function: Callable[[Node], Node], x: ArrayLike, op: str, otherwise: bool) -> Tensor:

@@ -24,8 +24,11 @@ from .family import (
     Binary,
     binary,
     binary_function,
+    elementwise,
+    infer_binary,
     piecewise_constant,
 )
+from .record import NoDerivative
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
@@ -85,6 +88,43 @@ def _atan2_partials(z: Node, y: Node, x: Node) -> tuple[Any, Any]:
     return lambda: over_square(x), lambda: e.negative(over_square(y))
 
 
+def _hypot_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
+    def over_norm(operand: Node) -> Node:
+        return e.where(equal(z, 0), 0, divide(operand, z))
+
+    return lambda: over_norm(x), lambda: over_norm(y)
+
+
+def _logaddexp_partials(factor: float) -> Any:
+    """Partials of log(b**x + b**y) to base b = e**factor: the shares b**x and b**y have in their sum; of two equal
+    infinities half each, of two -inf, which are the logarithm of nothing, 0."""
+
+    def partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
+        def share(a: Node, b: Node) -> Node:
+            level = logical_and(equal(a, b), e.isinf(a))
+            gap = subtract(a, b)
+            taken = e.sigmoid(gap if factor == 1 else multiply(factor, gap))
+            return e.where(level, e.where(greater(a, 0), leaf.constant(0.5, a.dtype), 0), taken)
+
+        return lambda: share(x, y), lambda: share(y, x)
+
+    return partials
+
+
+def _present_partials(wins: Any) -> Any:
+    """Partials of fmax and fmin: 1 to the operand taken, half to each in a tie, nothing to a NaN beside a number."""
+
+    def partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
+        def share(a: Node, b: Node) -> Node:
+            taken = logical_or(wins(a, b), e.isnan(b))
+            rest = e.where(taken, leaf.constant(1, x.dtype), leaf.constant(0, x.dtype))
+            return e.where(equal(x, y), 0.5, rest)
+
+        return lambda: share(x, y), lambda: share(y, x)
+
+    return partials
+
+
 def _choice_partials(loses: Any) -> Any:
     """Partials of maximum and minimum: 1 to the operand taken, half to each in a tie, 1 to both where one is NaN."""
 
@@ -110,6 +150,11 @@ REMAINDER = binary(
     "remainder", np.remainder, NUMERIC, lambda z, x, y: (1, lambda: e.negative(floor_divide(x, y))),
     "x - floor(x / y) * y, of y's sign; an integer by 0 is 0", 12,
 )
+# Of the quotient only its whole part counts: exact, where truncating x / y could round up to the next integer first.
+FMOD = binary(
+    "fmod", np.fmod, NUMERIC, lambda z, x, y: (1, lambda: e.negative(e.round(divide(subtract(x, z), y)))),
+    "x - trunc(x / y) * y, of x's sign; an integer by 0 is 0", 12,
+)
 POW = binary(
     "pow", _power, NUMERIC, _pow_partials,
     "x ** y; derivatives y x**(y-1), exact at 0, and z log(x), 0 where x = 0 and y >= 0", 30,
@@ -122,6 +167,36 @@ MAXIMUM = binary(
 )
 MINIMUM = binary(
     "minimum", np.minimum, ANY, _choice_partials(lambda a, b: greater(a, b)), "the smaller; NaN wins; ties share evenly"
+)
+FMAX = binary(
+    "fmax", np.fmax, ANY, _present_partials(lambda a, b: greater(a, b)),
+    "the larger; a number wins over NaN; ties share evenly", 2,
+)
+FMIN = binary(
+    "fmin", np.fmin, ANY, _present_partials(lambda a, b: less(a, b)),
+    "the smaller; a number wins over NaN; ties share evenly", 2,
+)
+HYPOT = binary(
+    "hypot", np.hypot, FLOAT, _hypot_partials, "sqrt(x**2 + y**2) without overflow; derivatives x/z and y/z, 0 at 0", 10
+)
+LOGADDEXP = binary(
+    "logaddexp", np.logaddexp, FLOAT, _logaddexp_partials(1),
+    "log(e**x + e**y) without overflow; derivatives sigmoid(x - y) and sigmoid(y - x)", 25,
+)
+LOGADDEXP2 = binary(
+    "logaddexp2", np.logaddexp2, FLOAT, _logaddexp_partials(math.log(2)),
+    "log2(2**x + 2**y) without overflow; derivatives as of logaddexp, of x log(2) and y log(2)", 25,
+)
+
+
+def _nextafter(node: Node, x: Array, y: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.nextafter(x, y)).astype(node.dtype.numpy, copy=False)
+
+
+NEXTAFTER = elementwise(
+    "nextafter", infer_binary("nextafter", FLOAT), _nextafter,
+    NoDerivative("it steps from one number that the dtype holds to the next"), 4, "the next number after x toward y",
 )
 COPYSIGN = binary(
     "copysign", np.copysign, FLOAT,
@@ -175,10 +250,17 @@ multiply: Binary = binary_function(MULTIPLY)
 divide: Binary = binary_function(DIVIDE)
 floor_divide: Binary = binary_function(FLOOR_DIVIDE)
 remainder: Binary = binary_function(REMAINDER)
+fmod: Binary = binary_function(FMOD)
 pow: Binary = binary_function(POW)
 atan2: Binary = binary_function(ATAN2)
 maximum: Binary = binary_function(MAXIMUM)
 minimum: Binary = binary_function(MINIMUM)
+fmax: Binary = binary_function(FMAX)
+fmin: Binary = binary_function(FMIN)
+hypot: Binary = binary_function(HYPOT)
+logaddexp: Binary = binary_function(LOGADDEXP)
+logaddexp2: Binary = binary_function(LOGADDEXP2)
+nextafter: Binary = binary_function(NEXTAFTER)
 copysign: Binary = binary_function(COPYSIGN)
 strong_multiply: Binary = binary_function(STRONG_MULTIPLY)
 strong_product: Binary = binary_function(STRONG_PRODUCT)

@@ -43,8 +43,9 @@ RSQRT = unary(
     "x ** (-1/2); derivative -y**3 / 2", 8,
 )
 CBRT = unary(
-    "cbrt", np.cbrt, FLOAT, lambda y, x: (lambda: e.divide(1 / 3, square(y)),), "x ** (1/3); derivative 1 / (3 y**2)",
-    20,
+    # Not divided by the square, whose own derivative is 0 where x is: at 0 the second derivative would be NaN.
+    "cbrt", np.cbrt, FLOAT, lambda y, x: (lambda: e.multiply(1 / 3, square(reciprocal(y))),),
+    "x ** (1/3); derivative 1 / (3 y**2)", 20,
 )
 
 # -- exponentials and logarithms ---------------------------------------------------------------------------------------
@@ -81,6 +82,18 @@ def _erfc(x: Any) -> Any:
     return erfc(x)
 
 
+def _erfinv(x: Any) -> Any:
+    from scipy.special import erfinv
+
+    return erfinv(x)
+
+
+def _logit(x: Any) -> Any:
+    from scipy.special import logit
+
+    return logit(x)
+
+
 def _erf_slope(x: Node, factor: float) -> Node:
     return e.multiply(factor * 2 / math.sqrt(math.pi), exp(negative(square(x))))
 
@@ -91,23 +104,33 @@ SIGMOID = unary(
 )
 ERF = unary("erf", _erf, FLOAT, lambda y, x: (lambda: _erf_slope(x, 1),), "error function; 2/sqrt(pi) e**-x**2", 20)
 ERFC = unary("erfc", _erfc, FLOAT, lambda y, x: (lambda: _erf_slope(x, -1),), "1 - erf(x), accurate for large x", 25)
+ERFINV = unary(
+    "erfinv", _erfinv, FLOAT, lambda y, x: (lambda: e.multiply(math.sqrt(math.pi) / 2, exp(square(y))),),
+    "inverse of erf; derivative sqrt(pi)/2 e**y**2", 40,
+)
+# The sum, not 1 / (x (1 - x)), whose own derivative at 0 and 1 is infinity times 0.
+LOGIT = unary(
+    "logit", _logit, FLOAT, lambda y, x: (lambda: e.add(reciprocal(x), reciprocal(e.subtract(1, x))),),
+    "log(x / (1 - x)), inverse of sigmoid; derivative 1/x + 1/(1-x)", 20,
+)
 
 # -- trigonometry ------------------------------------------------------------------------------------------------------
 
 
-def _one_minus_square(x: Node) -> Node:
-    # (1 - x) is exact near 1, where 1 - x*x would cancel.
-    return e.multiply(e.subtract(1, x), e.add(1, x))
-
-
+# Its factor 1 - x is exact near 1, where 1 - x*x would cancel. A product of the factors would have two partials, one of
+# which is 0 at 1: times the infinite slopes of asin and atanh there it would be NaN.
+ONE_MINUS_SQUARE = unary(
+    "one_minus_square", lambda x: (1 - x) * (1 + x), FLOAT, lambda y, x: (lambda: e.multiply(-2, x),),
+    "(1 - x) (1 + x); derivative -2 x", 3,
+)
 SIN = unary("sin", np.sin, FLOAT, lambda y, x: (lambda: cos(x),), "sine of radians", 15)
 COS = unary("cos", np.cos, FLOAT, lambda y, x: (lambda: negative(sin(x)),), "cosine of radians", 15)
 TAN = unary("tan", np.tan, FLOAT, lambda y, x: (lambda: e.add(1, square(y)),), "tangent; derivative 1 + y**2", 20)
 ASIN = unary(
-    "asin", np.arcsin, FLOAT, lambda y, x: (lambda: rsqrt(_one_minus_square(x)),), "inverse sine, in [-pi/2, pi/2]", 20
+    "asin", np.arcsin, FLOAT, lambda y, x: (lambda: rsqrt(one_minus_square(x)),), "inverse sine, in [-pi/2, pi/2]", 20
 )
 ACOS = unary(
-    "acos", np.arccos, FLOAT, lambda y, x: (lambda: negative(rsqrt(_one_minus_square(x))),),
+    "acos", np.arccos, FLOAT, lambda y, x: (lambda: negative(rsqrt(one_minus_square(x))),),
     "inverse cosine, in [0, pi]", 20,
 )
 ATAN = unary(
@@ -116,14 +139,15 @@ ATAN = unary(
 SINH = unary("sinh", np.sinh, FLOAT, lambda y, x: (lambda: cosh(x),), "(e**x - e**-x) / 2", 15)
 COSH = unary("cosh", np.cosh, FLOAT, lambda y, x: (lambda: sinh(x),), "(e**x + e**-x) / 2", 15)
 TANH = unary("tanh", np.tanh, FLOAT, lambda y, x: (lambda: e.subtract(1, square(y)),), "derivative 1 - y**2", 15)
-ASINH = unary("asinh", np.arcsinh, FLOAT, lambda y, x: (lambda: rsqrt(e.add(1, square(x))),), "inverse of sinh", 20)
+# 1 + x*x would overflow.
+ASINH = unary("asinh", np.arcsinh, FLOAT, lambda y, x: (lambda: reciprocal(e.hypot(x, 1)),), "inverse of sinh", 20)
 # Two roots, so that x < -1, where acosh is NaN, has a NaN slope as well.
 ACOSH = unary(
     "acosh", np.arccosh, FLOAT,
     lambda y, x: (lambda: e.multiply(rsqrt(e.subtract(x, 1)), rsqrt(e.add(x, 1))),), "inverse of cosh", 20,
 )
 ATANH = unary(
-    "atanh", np.arctanh, FLOAT, lambda y, x: (lambda: reciprocal(_one_minus_square(x)),), "inverse of tanh", 20
+    "atanh", np.arctanh, FLOAT, lambda y, x: (lambda: reciprocal(one_minus_square(x)),), "inverse of tanh", 20
 )
 
 # -- rounding, tests and bits ------------------------------------------------------------------------------------------
@@ -157,6 +181,9 @@ log1p: Unary = unary_function(LOG1P)
 sigmoid: Unary = unary_function(SIGMOID)
 erf: Unary = unary_function(ERF)
 erfc: Unary = unary_function(ERFC)
+erfinv: Unary = unary_function(ERFINV)
+logit: Unary = unary_function(LOGIT)
+one_minus_square: Unary = unary_function(ONE_MINUS_SQUARE)
 sin: Unary = unary_function(SIN)
 cos: Unary = unary_function(COS)
 tan: Unary = unary_function(TAN)
