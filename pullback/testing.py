@@ -445,7 +445,8 @@ def _assert_leaf_close(
     x, y = (a.astype(np.float64), b.astype(np.float64)) if is_floating else (a.astype(object), b.astype(object))
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(x - y) if is_floating else np.abs(x * 1 - y * 1).astype(np.float64)
-        close = (x == y) | (difference <= absolute + relative * np.abs(y))
+        bound = absolute + relative * np.abs(y)
+        close = (x == y) | ((difference <= bound) & (bound < np.inf))
     if equal_nan and is_floating:
         close |= np.isnan(x) & np.isnan(y)
     close = np.asarray(close, bool)
