@@ -43,10 +43,15 @@ class LinearMap:
             def independent(node: Node) -> bool:
                 return node.scope is not scope and open_scope(node.scope) is not scope
 
+            # A scope may mark more than what depends on the placeholders (see Scope).
+            dependent = {id(placeholder) for placeholder in self.placeholders}
+            self.order = []
+            for node in topological_order([node for node in self.outputs if node is not None], independent):
+                if any(id(operand) in dependent for operand in node.inputs) and not independent(node):
+                    dependent.add(id(node))
+                    self.order.append(node)
             # What does not depend on the arguments of a linear function is 0.
-            self.outputs = [None if node is None or independent(node) else node for node in self.outputs]
-            found = [node for node in self.outputs if node is not None]
-            self.order = [n for n in topological_order(found, independent) if n.inputs and not independent(n)]
+            self.outputs = [None if node is None or id(node) not in dependent else node for node in self.outputs]
 
     def __call__(self, values: Sequence[Node]) -> list[Node | None]:
         """The outputs for ``values``; None for an output that is 0 whatever they are."""
