@@ -212,8 +212,8 @@ from .api.sets import (
     unique_values,
 )
 from .api.sorting import argsort, digitize, searchsorted, sort, topk
-from .api.statistics import average, corrcoef, cov, median, percentile, ptp, quantile
 from .api.special import float_power, heaviside, ldexp, lerp, masked_fill, xlog1py, xlogy
+from .api.statistics import average, corrcoef, cov, median, percentile, ptp, quantile
 from .api.unary import (
     abs,
     absolute,

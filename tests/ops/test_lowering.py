@@ -17,6 +17,8 @@ from pullback.runtime.evaluate import evaluate
 from tests.ops.support import CASES, Case, node_of, value_of
 
 RTOL = {dt.float16: 1e-3, dt.bfloat16: 1e-2, dt.float32: 1e-6, dt.float64: 1e-14}
+#: the magnitude of what cancels near the zeros of these functions
+CANCELS = {"lgamma": 1.0, "digamma": 1.0, "polygamma": 10.0, "logaddexp": 1.0, "logaddexp2": 1.0}
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e30, -1e30, 1e-40, np.inf, -np.inf, np.nan]
 
 
@@ -62,7 +64,7 @@ def test_floating_elementwise(name: str, dtype: dt.DType) -> None:
             np.concatenate([np.repeat(SPECIAL, 13) if k == 0 else np.tile(SPECIAL, 13), rng.normal(0, 3, 80)])
             .astype(dtype.numpy) for k in range(count)
         ]
-    check([getattr(e, name)(*[node_of(c) for c in columns])])
+    check([getattr(e, name)(*[node_of(c) for c in columns])], scale=CANCELS.get(name, 1e-3))
 
 
 @pytest.mark.parametrize("source", dt.ALL, ids=str)

@@ -85,7 +85,8 @@ def lgamma(b: VectorBuilder, x: Value) -> Value:
     size, infinity = b.abs(x), b.const(math.inf, x.dtype)
     pair = _lgamma_positive(b, size)
     quick = b.select(b.cmp("eq", b.abs(pair.high), infinity), infinity, b.add(pair.high, pair.low))
-    quick = b.select(b.cmp("eq", size, infinity), infinity, quick)
+    pole = b.or_(b.cmp("eq", size, infinity), b.cmp("eq", size, b.const(0, x.dtype)))
+    quick = b.select(pole, infinity, quick)
     needed = b.and_(b.cmp("lt", x, b.const(0, x.dtype)), b.cmp("lt", size, infinity))
     return rare_vectors(b, "lgamma", _lgamma_negative, (size,), quick, needed)
 
@@ -242,7 +243,8 @@ def polygamma(b: VectorBuilder, x: Value, order: int) -> Value:
         below, missing = _zeta(b, b.sub(one, r), s), _zeta(b, b.sub(one, x), s)
         other = b.sub(below, missing) if s % 2 == 0 else b.sub(missing, below)
         total = b.add(b.fdiv(one, _power(b, r, s)), b.add(_zeta(b, b.add(one, r), s), other))
-        return b.select(b.cmp("eq", r, b.const(0, "f64")), b.const(math.inf, "f64"), total)
+        pole = b.or_(b.cmp("eq", r, b.const(0, "f64")), b.cmp("eq", x, b.const(-math.inf, "f64")))
+        return b.select(pole, b.const(math.inf, "f64"), total)
 
     needed = b.cmp("lt", x, b.const(0, "f64"))
     result = rare_vectors(b, f"zeta{s}", negative, (x,), positive, needed)
