@@ -309,6 +309,7 @@ from .errors import (
     DeviceError,
     DTypeError,
     GradientError,
+    LinAlgError,
     NonFiniteError,
     PullbackError,
     RangeError,
@@ -329,8 +330,9 @@ __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 
 if TYPE_CHECKING:
-    from . import data, nn, optim, testing
+    from . import data, linalg, nn, optim, testing
     from .graph.graph import Graph, graph_of
+    from .linalg import cross, norm
     from .nn.functional import one_hot
     from .runtime.driver import get_num_threads, set_num_threads
     from .runtime.evaluate import debug_nans, get_backend, set_backend
@@ -357,6 +359,7 @@ _ON_FIRST_USE = {
     "Graph": "graph.graph",
     "checkpoint": "transforms.checkpoint",
     "checkpoint_name": "transforms.checkpoint",
+    "cross": "linalg",
     "custom_jvp": "transforms.custom",
     "custom_vjp": "transforms.custom",
     "data": "",
@@ -372,8 +375,10 @@ _ON_FIRST_USE = {
     "jacrev": "transforms.functional",
     "jit": "transforms.jit",
     "jvp": "transforms.functional",
+    "linalg": "",
     "linearize": "transforms.functional",
     "nn": "",
+    "norm": "linalg",
     "one_hot": "nn.functional",
     "optim": "",
     "pytree": "transforms",
@@ -395,6 +400,7 @@ __all__ = [
     "DeviceError",
     "GradientError",
     "Graph",
+    "LinAlgError",
     "NonFiniteError",
     "PullbackError",
     "RangeError",
@@ -473,6 +479,7 @@ __all__ = [
     "cosh",
     "count_nonzero",
     "cov",
+    "cross",
     "cummax",
     "cummin",
     "cumprod",
@@ -634,6 +641,7 @@ __all__ = [
     "nn",
     "no_grad",
     "nonzero",
+    "norm",
     "not_equal",
     "one_hot",
     "ones",

@@ -312,8 +312,10 @@ def _inv_reference(node: Node, a: Array) -> Array:
 
 
 def _inv_tangent(node: Node, tangents: Tangents) -> Node:
-    """d(A^-1) = -A^-1 dA A^-1."""
-    return e.negative(mm(node, tangents[0], node))  # type: ignore[arg-type]
+    """d(A^-1) = -A^-1 dA A^-1. Where there is no inverse, and NaN in its place, the derivative is 0: times a mask's 0
+    it must not be NaN."""
+    inverse = node if node.attrs[0] else e.where(e.isfinite(node), node, 0)
+    return e.negative(mm(inverse, tangents[0], inverse))  # type: ignore[arg-type]
 
 
 INV = matrix_op(
@@ -330,29 +332,25 @@ def inv(a: Node, check: bool = True) -> Node:
 # -- LU ----------------------------------------------------------------------------------------------------------------
 
 
-def lu_shapes(m: int, n: int) -> tuple[Shape, Shape, Shape]:
-    """Of the parts of a packed LU: the factors in one matrix, the order of the rows, the row exchanges."""
-    return (m, n), (m,), (min(m, n),)
-
-
 def _lu_reference(node: Node, a: Array) -> Array:
     from ..runtime import lapack
 
     factors, pivots = lapack.lu(a)
     order = lapack.permutation(pivots, a.shape[-2])
-    return pack_arrays(a.shape[:-2], factors, order.astype(a.dtype), pivots.astype(a.dtype))
+    return pack_arrays(a.shape[:-2], factors, order.astype(a.dtype))
 
 
-def lu_factors(packed: Node, m: int, n: int) -> tuple[Node, Node, Node, Node]:
-    """L (m x k), U (k x n), the order of the rows (int64) and the exchanges (int64) of a packed LU; k = min(m, n)."""
-    both, order, pivots = parts_of(packed, *lu_shapes(m, n))
+def lu_parts(packed: Node) -> tuple[Node, Node, Node]:
+    """L (m x k), U (k x n) and the order of the rows (int64, ``a[order] = L @ U``) of a packed LU; k = min(m, n)."""
+    m, n = packed.inputs[0].shape[-2:]
+    both, order = parts_of(packed, (m, n), (m,))
     k = min(m, n)
     axis = len(both.shape) - 2
     strict = lower_part(movement.slice_axis(both, axis + 1, 0, k), -1)
     rows, columns = _rows_and_columns(strict)
     lower = e.where(e.equal(rows, columns), 1, strict)
     upper = upper_part(movement.slice_axis(both, axis, 0, k))
-    return lower, upper, e.cast(order, dtypes.int64), e.cast(pivots, dtypes.int64)
+    return lower, upper, e.cast(order, dtypes.int64)
 
 
 def _permuted_rows(x: Node, order: Node) -> Node:
@@ -371,7 +369,7 @@ def _lu_tangent(node: Node, tangents: Tangents) -> Node:
     (a,), (tangent,) = node.inputs, tangents
     m, n = a.shape[-2:]
     k = min(m, n)
-    lower, upper, order, _ = lu_factors(node, m, n)
+    lower, upper, order = lu_parts(node)
     axis = len(a.shape) - 2
     moved = _permuted_rows(tangent, order)  # type: ignore[arg-type]
     square_l = movement.slice_axis(lower, axis, 0, k)
@@ -393,17 +391,17 @@ def _lu_tangent(node: Node, tangents: Tangents) -> Node:
         rest = solve_triangular(square_l, rest, lower=True, unit_diagonal=True)
         both = movement.concat((both, rest), axis + 1)
     lead = a.shape[:-2]
-    return pack(lead, both, leaf.full((*lead, m + k), 0, a.dtype))
+    return pack(lead, both, leaf.full((*lead, m), 0, a.dtype))
 
 
 LU = matrix_op(
-    "lu", infer_matrix("lu", False, lambda m, n: (m * n + m + min(m, n),)), _lu_reference, Jvp(_lu_tangent),
-    "factors L\\U of A = P L U by partial pivoting, the order of the rows and the exchanges, packed",
+    "lu", infer_matrix("lu", False, lambda m, n: (m * n + m,)), _lu_reference, Jvp(_lu_tangent),
+    "L and U of A = P L U by partial pivoting in one matrix, and the order of the rows, packed",
 )
 
 
 def lu(a: Node) -> Node:
-    """The packed LU factorisation; see :func:`lu_factors`."""
+    """The packed LU factorisation; see :func:`lu_parts`."""
     return bind(LU, (a,), ())
 
 
