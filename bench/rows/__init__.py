@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ..row import Row, Timed
-from . import dispatch, elementwise, gemm, logreg, mlp, normalise, shapes, startup
+from . import derivatives, dispatch, elementwise, gemm, logreg, mlp, normalise, shapes, startup
 
 TIMED: tuple[Timed, ...] = (*mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *logreg.ROWS, *gemm.ROWS, *dispatch.ROWS)
 
 ROWS: tuple[Row, ...] = (
     *TIMED,
     *shapes.ROWS,
+    *derivatives.ROWS,
     *(startup.FirstCall(row) for row in TIMED if row.first_call),
     startup.Import(),
 )

@@ -188,7 +188,7 @@ def _tangent(node: Node, operands: tuple[Node, ...], given: list[Any]) -> Node |
             return bind(node.op, tuple(inputs), node.attrs)
         for index in linear:
             inputs = list(operands)
-            inputs[index] = given[index]  # type: ignore[assignment]
+            inputs[index] = given[index]
             term = bind(node.op, tuple(inputs), node.attrs)
             total = term if total is None else add(total, term)
         return total

@@ -96,7 +96,8 @@ def test_vmap_of_vmap_with_shared_arguments():
         results = []
         for f in (make(), plain):
             both = pb.vmap(pb.vmap(loss_of(f), in_axes=(0, None)), in_axes=(None, 0))
-            results.append(pb.grad(lambda x, y, g=both: pb.sum(g(x, y)), (0, 1))(np.stack([X, X + 1]), np.stack([Y] * 3)))
+            gradient = pb.grad(lambda x, y, g=both: pb.sum(g(x, y)), (0, 1))
+            results.append(gradient(np.stack([X, X + 1]), np.stack([Y] * 3)))
         for a, b in zip(*results):
             np.testing.assert_allclose(np.array(a), np.array(b), rtol=1e-12)
 
