@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..graph.node import Node
 from ..ops import elementwise as ops
 from ..ops import leaf, scan
@@ -45,6 +45,8 @@ def _accumulated(
             f"{op}: exclusive already starts with the initial value; give only one of exclusive and include_initial"
         )
     target = accumulator_dtype(node.dtype) if dtype is None else dtypes.as_dtype(dtype)
+    if target.kind == "b":
+        raise DTypeError(f"{op}: running values are numbers, so dtype must not be bool; use pb.cummax for 'any so far'")
     running = function(cast_node(node, target), position, reverse, exclusive)
     if not include_initial:
         return Tensor(running)
@@ -70,7 +72,7 @@ def cumulative_sum(
     exclusive: ``y[t] = x[0] + ... + x[t-1]``. reverse: ``y[t] = x[t] + ... + x[n-1]``.
     float32 is summed in float64, half types in float32. The gradient is the running sum the other way.
     Raises ShapeError for a 0-d ``x``, a wrong axis, or no axis where there are several; ArgumentError if both
-    ``include_initial`` and ``exclusive`` are asked for.
+    ``include_initial`` and ``exclusive`` are asked for; DTypeError for dtype bool.
     """
     return _accumulated(x, axis, dtype, include_initial, exclusive, reverse, "cumulative_sum", scan.scan_sum)
 
