@@ -8,6 +8,7 @@ computed in float32.
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from .reduction import Axis, extremum_node, mean_node, operand, statistic_operan
 from .sorting import sort
 
 _HALF = (dtypes.float16, dtypes.bfloat16)
+
+Fractions = np.ndarray[Any, Any] | Node
 
 # -- quantiles ---------------------------------------------------------------------------------------------------------
 
@@ -74,7 +77,7 @@ def _position(q: Any, n: Any, method: str, xp: Any) -> tuple[Any, Any]:
     return xp.where(exact, below, below + 1), None
 
 
-def _checked_q(q: ArrayLike, percent: bool, op: str) -> np.ndarray[Any, Any] | Node:
+def _checked_q(q: ArrayLike, percent: bool, op: str) -> Fractions:
     """``q`` as fractions: an array where its values are plain to see, else a float64 node. ArgumentError outside
     [0, 1] in the first case."""
     scale = 100.0 if percent else 1.0
@@ -99,26 +102,6 @@ def _sorted_rows(node: Node, axes: tuple[int, ...]) -> Node:
     rows = move.permute(node, (*kept, *axes))
     rows = move.reshape(rows, (*[node.shape[a] for a in kept], size_of([node.shape[a] for a in axes])))
     return sort(Tensor(rows), axis=-1).node
-
-
-def _take(rows: Node, places: np.ndarray[Any, Any] | Node) -> Node:
-    """Elements of each row (last axis) at ``places``, whose axes come first in the result. Places that are a node have
-    the shape of the result, or, if they are the same for all rows, a shape of their own."""
-    last = len(rows.shape) - 1
-    if isinstance(places, np.ndarray):
-        if places.ndim == 0:
-            column = move.slice_axis(rows, last, int(places), int(places) + 1)
-            return move.reshape(column, rows.shape[:-1])
-        return index_ops.gather(rows, [leaf.data(places.astype(np.int64), False)], (last,))
-    return index_ops.gather(rows, [places], (last,))
-
-
-def _take_of_each(rows: Node, places: Node) -> Node:
-    """As :func:`_take`, for places that differ between rows: ``places`` has the shape of the result."""
-    last = len(rows.shape) - 1
-    ahead = len(places.shape) - last
-    lines = [leaf.iota(places.shape, ahead + a, dtypes.int64) for a in range(last)]
-    return index_ops.gather(rows, [*lines, places], tuple(range(last + 1)))
 
 
 def _sum_of_shares(low: Node, high: Node, weight: Node) -> Node:
@@ -147,64 +130,94 @@ def quantile_of(
     if node.dtype.kind == "b" or (method not in _DISCRETE and node.dtype.kind != "f"):
         node = floating(node)
     fractions = _checked_q(q, percent, op)
-    found = _of_rows(_sorted_rows(node, axes), fractions, method, skip_nan, op)
+    found = _quantiles(_sorted_rows(node, axes), fractions, method, skip_nan, op)
     if keepdims:
         found = move.reshape(found, (*fractions.shape, *reduced_shape(node.shape, axes, True)))
     return Tensor(found)
 
 
-def _of_rows(
-    rows: Node, q: np.ndarray[Any, Any] | Node, method: str, skip_nan: bool, op: str
-) -> Node:
-    """The quantiles ``q`` of sorted rows, of shape q + rows."""
+def _quantiles(rows: Node, q: Fractions, method: str, skip_nan: bool, op: str) -> Node:
+    if skip_nan and rows.dtype.kind == "f" and rows.shape[-1]:
+        return _of_present(rows, q, method)
+    return _of_rows(rows, q, method, op)
+
+
+def _of_rows(rows: Node, q: Fractions, method: str, op: str) -> Node:
+    """The quantiles ``q`` of sorted rows, of shape q + rows; NaN for a row with a NaN."""
     dtype, n = rows.dtype, rows.shape[-1]
     lead = rows.shape[:-1]
-    shape = (*q.shape, *lead)
     if n == 0:
         if dtype.kind != "f":
-            raise ShapeError(f"{op}: there are no elements to choose from; the dtype {dtype.name} has no NaN")
-        return leaf.full(shape, float("nan"), dtype)
-    is_float = dtype.kind == "f"
-    skips = skip_nan and is_float
-    if skips:
-        nans = fold.reduce_sum(ops.cast(ops.isnan(rows), dtypes.int64), (len(lead),))
-        count: Any = Tensor(ops.cast(ops.subtract(n, nans), dtypes.float64))
-        fractions = leaf.data(q, False) if isinstance(q, np.ndarray) else q
-        fractions = move.reshape(fractions, (*q.shape, *(1,) * len(lead)))
-        below, weight = _position(Tensor(fractions), count, method, elementwise)
-    elif isinstance(q, Node):
-        count = n
+            raise ShapeError(f"{op}: there are no elements to choose from, and {dtype.name} has no NaN")
+        return leaf.full((*q.shape, *lead), float("nan"), dtype)
+    axis = len(lead)
+    if isinstance(q, Node):
         below, weight = _position(Tensor(q), n, method, elementwise)
+        result = _at_places(lambda place: index_ops.gather(rows, [_limited(place, n - 1)], (axis,)), below,
+                            None if weight is None else _aligned(weight.node, axis), method, dtype)
+        if dtype.kind == "f":
+            result = ops.where(_aligned(_is_fraction(q), axis), result, float("nan"))
     else:
-        count = n
         below, weight = _position(q, n, method, np)
-    take = _take_of_each if skips else _take
-
-    def at(place: Any) -> Node:
-        if isinstance(place, Tensor):
-            limited = elementwise.clip(place, 0, elementwise.maximum(count - 1, 0))
-            whole = ops.cast(limited.node, dtypes.int64)
-            return take(rows, move.broadcast_to(whole, shape) if skips else whole)
-        return take(rows, np.asarray(np.clip(place, 0, n - 1)))
-
-    result = at(below)
-    wide = dtypes.float32 if dtype in _HALF else dtype
-    if weight is not None and np.any(weight != 0 if isinstance(weight, np.ndarray | float) else True):
-        share = weight.node if isinstance(weight, Tensor) else leaf.data(np.asarray(weight), False)
-        if not skips:
-            share = move.reshape(share, (*q.shape, *(1,) * len(lead)))
-        mix = _sum_of_shares if method in _AVERAGES else _interpolated
-        result = mix(cast_node(result, wide), cast_node(at(below + 1), wide), cast_node(share, wide))
-        result = cast_node(result, dtype)
-    if isinstance(q, Node) and is_float:
-        inside = ops.logical_and(ops.greater_equal(q, 0), ops.less_equal(q, 1))
-        result = ops.where(move.reshape(inside, (*q.shape, *(1,) * len(lead))), result, float("nan"))
-    if not is_float:
+        mixed = weight is not None and bool(np.any(weight != 0))
+        result = _at_places(lambda place: _columns(rows, np.clip(place, 0, n - 1)), below,
+                            _aligned(leaf.data(np.asarray(weight), False), axis) if mixed else None, method, dtype)
+    if dtype.kind != "f":
         return result
-    last = move.reshape(move.slice_axis(rows, len(lead), n - 1, n), lead)
-    if not skips:  # a NaN is the last of its row
-        return ops.where(ops.isnan(last), last, result)
-    return ops.where(ops.equal(nans, n), float("nan"), result)
+    last = _columns(rows, np.asarray(n - 1))  # a NaN is the last of its row
+    return ops.where(ops.isnan(last), last, result)
+
+
+def _of_present(rows: Node, q: Fractions, method: str) -> Node:
+    """As :func:`_of_rows`, of the elements of each row that are not NaN; there is at least one element."""
+    n, axis = rows.shape[-1], len(rows.shape) - 1
+    missing = fold.reduce_sum(ops.cast(ops.isnan(rows), dtypes.int64), (axis,))
+    count = Tensor(ops.cast(ops.subtract(n, missing), dtypes.float64))
+    fractions = _aligned(q if isinstance(q, Node) else leaf.data(q, False), axis)
+    below, weight = _position(Tensor(fractions), count, method, elementwise)
+    shape = (*q.shape, *rows.shape[:-1])
+    lines = [leaf.iota(shape, len(q.shape) + a, dtypes.int64) for a in range(axis)]
+    greatest = elementwise.maximum(count - 1, 0)
+
+    def at(place: Tensor) -> Node:
+        position = move.broadcast_to(_limited(place, greatest), shape)
+        return index_ops.gather(rows, [*lines, position], tuple(range(axis + 1)))
+
+    result = _at_places(at, below, None if weight is None else weight.node, method, rows.dtype)
+    result = ops.where(ops.equal(missing, n), float("nan"), result)
+    return ops.where(_is_fraction(fractions), result, float("nan")) if isinstance(q, Node) else result
+
+
+def _at_places(at: Callable[[Any], Node], below: Any, weight: Node | None, method: str, dtype: DType) -> Node:
+    """What ``at`` finds at the places ``below``, or ``weight`` of the way from there to the next ones."""
+    found = at(below)
+    if weight is None:
+        return found
+    wide = dtypes.float32 if dtype in _HALF else dtype
+    mix = _sum_of_shares if method in _AVERAGES else _interpolated
+    return cast_node(mix(cast_node(found, wide), cast_node(at(below + 1), wide), cast_node(weight, wide)), dtype)
+
+
+def _columns(rows: Node, places: np.ndarray[Any, Any]) -> Node:
+    """Elements of every row (last axis) at ``places``, whose axes come first."""
+    axis = len(rows.shape) - 1
+    if places.ndim:
+        return index_ops.gather(rows, [leaf.data(places.astype(np.int64), False)], (axis,))
+    column = move.slice_axis(rows, axis, int(places), int(places) + 1)
+    return move.reshape(column, rows.shape[:-1])
+
+
+def _limited(place: Tensor, greatest: Any) -> Node:
+    return ops.cast(elementwise.clip(place, 0, greatest).node, dtypes.int64)
+
+
+def _is_fraction(q: Node) -> Node:
+    return ops.logical_and(ops.greater_equal(q, 0), ops.less_equal(q, 1))
+
+
+def _aligned(node: Node, rank: int) -> Node:
+    """``node`` with ``rank`` axes of extent 1 after its own."""
+    return move.reshape(node, (*node.shape, *(1,) * rank))
 
 
 def quantile(
@@ -240,7 +253,7 @@ def median(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor
 def median_of(x: ArrayLike, axis: Axis, keepdims: bool, op: str, skip_nan: bool) -> Tensor:
     node, axes = operand(x, axis, op)
     rows = _sorted_rows(floating(node), axes)
-    found = _of_rows(rows, np.asarray(0.5), "midpoint", skip_nan, op)
+    found = _quantiles(rows, np.asarray(0.5), "midpoint", skip_nan, op)
     return Tensor(move.reshape(found, reduced_shape(node.shape, axes, keepdims)))
 
 
