@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..api import creation
+from ..errors import ShapeError
 from ..tensor import Tensor
 from . import functional
-from .module import Module
+from .module import Module, Parameter
 
 
 class ReLU(Module):
@@ -34,6 +36,25 @@ class LeakyReLU(Module):
 
     def extra_repr(self) -> str:
         return f"negative_slope={self.negative_slope}"
+
+
+class PReLU(Module):
+    """:func:`functional.prelu` with a weight for all elements, or one for each of ``num_parameters`` channels.
+
+    The weight starts at ``init``.
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = None) -> None:
+        if num_parameters < 1:
+            raise ShapeError(f"PReLU: num_parameters must be positive, got {num_parameters}")
+        self.num_parameters = num_parameters
+        self.weight = Parameter(creation.full((num_parameters,), float(init), dtype=dtype))
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.prelu(x, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
 
 
 class ELU(Module):
@@ -159,6 +180,53 @@ class Hardswish(Module):
         return functional.hardswish(x)
 
 
+class Tanhshrink(Module):
+    """:func:`functional.tanhshrink`."""
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.tanhshrink(x)
+
+
+class Hardshrink(Module):
+    """:func:`functional.hardshrink`."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        self.lambd = lambd
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.hardshrink(x, self.lambd)
+
+    def extra_repr(self) -> str:
+        return f"lambd={self.lambd}"
+
+
+class Softshrink(Module):
+    """:func:`functional.softshrink`."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        self.lambd = lambd
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.softshrink(x, self.lambd)
+
+    def extra_repr(self) -> str:
+        return f"lambd={self.lambd}"
+
+
+class Threshold(Module):
+    """:func:`functional.threshold`."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        self.threshold = threshold
+        self.value = value
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.threshold(x, self.threshold, self.value)
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold}, value={self.value}"
+
+
 class LogSigmoid(Module):
     """:func:`functional.log_sigmoid`."""
 
@@ -187,6 +255,45 @@ class LogSoftmax(Module):
 
     def forward(self, x: Any) -> Tensor:
         return functional.log_softmax(x, self.axis)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
+
+class Softmin(Module):
+    """:func:`functional.softmin`."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.softmin(x, self.axis)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
+
+class GLU(Module):
+    """:func:`functional.glu`."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.glu(x, self.axis)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
+
+class SwiGLU(Module):
+    """:func:`functional.swiglu`."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.swiglu(x, self.axis)
 
     def extra_repr(self) -> str:
         return f"axis={self.axis}"

@@ -1,55 +1,52 @@
-"""Activations, normalisation, dropout and other functions of tensors without state.
+"""Every function of ``pb.nn``: here the activations, linear and dropout; those of its sister modules by their names.
 
-Names and arguments are PyTorch's; derivatives at kinks follow docs/conventions.md. Inputs are tensors, or anything that
-``pb.asarray`` takes, of a floating dtype unless said otherwise; the result has the input's shape and dtype.
+Names and arguments are PyTorch's, but for ``axis`` and ``keepdims``; derivatives at kinks follow docs/conventions.md.
+Inputs are tensors, or anything that ``pb.asarray`` takes, of a floating dtype unless said otherwise; the result has the
+input's shape and dtype. float16 and bfloat16 are computed in float32.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 from .. import dtypes
-from ..api import contraction, convert, manipulation, reduction
+from ..api import contraction, manipulation
 from ..api import elementwise as ew
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..ops import elementwise as ops
-from ..ops import leaf
+from ..errors import ArgumentError, ShapeError
+from ..shapes import normalize_axis
 from ..tensor import Tensor
+from .classification import binary_cross_entropy as binary_cross_entropy
+from .classification import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from .classification import cross_entropy as cross_entropy
+from .classification import masked_cross_entropy as masked_cross_entropy
+from .classification import nll_loss as nll_loss
+from .ctc import ctc_loss as ctc_loss
+from .distance import cosine_embedding_loss as cosine_embedding_loss
+from .distance import cosine_similarity as cosine_similarity
+from .distance import pairwise_distance as pairwise_distance
+from .distance import triplet_margin_loss as triplet_margin_loss
+from .labels import embedding as embedding
+from .labels import one_hot as one_hot
+from .normalization import batch_norm as batch_norm
+from .normalization import group_norm as group_norm
+from .normalization import instance_norm as instance_norm
+from .normalization import layer_norm as layer_norm
+from .normalization import rms_norm as rms_norm
+from .operands import along_axis, float_tensor, narrowed, wide_inside, widened
+from .probability import log_softmax as log_softmax
+from .probability import softmax as softmax
+from .probability import softmin as softmin
+from .regression import gaussian_nll_loss as gaussian_nll_loss
+from .regression import huber_loss as huber_loss
+from .regression import kl_div as kl_div
+from .regression import l1_loss as l1_loss
+from .regression import mse_loss as mse_loss
+from .regression import poisson_nll_loss as poisson_nll_loss
+from .regression import smooth_l1_loss as smooth_l1_loss
 
 _SELU_ALPHA = 1.6732632423543772848170429916717  # Klambauer et al. 2017, eq. 14
 _SELU_SCALE = 1.0507009873554804934193349852946
-
-
-def _float(x: Any, op: str) -> Tensor:
-    node = convert.as_node(x, None, op)
-    if node.dtype.kind != "f":
-        raise DTypeError(f"{op}: a floating tensor expected, got {node.dtype.name}; cast it with x.astype(pb.float32)")
-    return x if isinstance(x, Tensor) else Tensor(node)
-
-
-_P = ParamSpec("_P")
-_HALF = (dtypes.float16, dtypes.bfloat16)
-
-
-def _wide_inside(function: Callable[Concatenate[Any, _P], Tensor]) -> Callable[Concatenate[Any, _P], Tensor]:
-    """The function, of float16 and bfloat16 computed in float32 and rounded once, at its end.
-
-    Their squares and exponentials would overflow, their differences from 1 lose every digit.
-    """
-
-    @functools.wraps(function)
-    def computed(x: Any, *args: _P.args, **kwargs: _P.kwargs) -> Tensor:
-        if not isinstance(x, Tensor):
-            x = Tensor(convert.as_node(x, None, function.__name__))
-        dtype = x.dtype
-        if dtype not in _HALF:
-            return function(x, *args, **kwargs)
-        return convert.astype(function(convert.astype(x, dtypes.float32), *args, **kwargs), dtype)
-
-    return computed
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
@@ -57,7 +54,7 @@ def _wide_inside(function: Callable[Concatenate[Any, _P], Tensor]) -> Callable[C
 
 def relu(x: Any) -> Tensor:
     """``max(x, 0)``; derivative 0 at 0."""
-    x = _float(x, "relu")
+    x = float_tensor(x, "relu")
     return ew.where(x <= 0.0, 0.0, x)  # in this order NaN stays NaN
 
 
@@ -65,192 +62,204 @@ def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``; derivative 0 on the limits."""
     if not min_val < max_val:
         raise ArgumentError(f"hardtanh: min_val {min_val} must be less than max_val {max_val}")
-    x = _float(x, "hardtanh")
+    x = float_tensor(x, "hardtanh")
     return ew.where(x <= min_val, min_val, ew.where(x >= max_val, max_val, x))
 
 
 def relu6(x: Any) -> Tensor:
     """``min(max(x, 0), 6)``; derivative 0 at 0 and 6."""
-    return hardtanh(_float(x, "relu6"), 0.0, 6.0)
+    return hardtanh(float_tensor(x, "relu6"), 0.0, 6.0)
 
 
 def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``; derivative ``negative_slope`` at 0."""
-    x = _float(x, "leaky_relu")
+    x = float_tensor(x, "leaky_relu")
     return ew.where(x > 0.0, x, x * negative_slope)
 
 
-@_wide_inside
+def prelu(x: Any, weight: Any) -> Tensor:
+    """``x`` where positive, else ``weight * x`` (He et al. 2015); derivative ``weight`` at 0.
+
+    weight: one number, or one for each channel: each position on axis 1 of ``x``. Both are promoted to one dtype.
+    Raises ShapeError for another number of weights.
+    """
+    (x, slope), dtype = widened("prelu", x, weight)
+    if slope.size == 1:
+        slope = manipulation.reshape(slope, ())
+    elif x.ndim < 2:
+        raise ShapeError(f"prelu: an input of shape {x.shape} has no channel axis, so weight must hold one number, "
+                         f"got shape {slope.shape}")
+    else:
+        slope = along_axis(slope, x, 1, "weight", "prelu")
+    return narrowed(ew.where(x > 0.0, x, x * slope), dtype)
+
+
+@wide_inside
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
-    x = _float(x, "elu")
+    x = float_tensor(x, "elu")
     return ew.where(x > 0.0, x, ew.expm1(x) * alpha)
 
 
-@_wide_inside
+@wide_inside
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
-    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, which is smooth for every alpha."""
-    x = _float(x, "celu")
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, which is smooth for every alpha but 0."""
+    if alpha == 0.0:
+        raise ArgumentError("celu: alpha must not be 0, by which x is divided; pb.nn.relu is the limit")
+    x = float_tensor(x, "celu")
     return ew.where(x > 0.0, x, ew.expm1(x / alpha) * alpha)
 
 
-@_wide_inside
+@wide_inside
 def selu(x: Any) -> Tensor:
     """The scaled ``elu`` that keeps mean 0 and variance 1 (Klambauer et al. 2017)."""
-    x = _float(x, "selu")
+    x = float_tensor(x, "selu")
     return ew.where(x > 0.0, x, ew.expm1(x) * _SELU_ALPHA) * _SELU_SCALE
 
 
-@_wide_inside
+@wide_inside
 def gelu(x: Any, approximate: str = "none") -> Tensor:
-    """``x * Phi(x)`` with the normal distribution function, or with ``approximate="tanh"`` the form of Hendrycks and
-    Gimpel 2016: ``0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))``."""
-    x = _float(x, "gelu")
+    """``x * Phi(x)``, the Gaussian error linear unit (Hendrycks and Gimpel 2016).
+
+    approximate: ``"none"`` takes Phi, the normal distribution function; ``"tanh"`` their
+        ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``"quick"`` their ``sigmoid(1.702 x)``.
+    """
+    x = float_tensor(x, "gelu")
     if approximate == "none":
         return x * 0.5 * (1.0 + ew.erf(x * math.sqrt(0.5)))
-    if approximate != "tanh":
-        raise ArgumentError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
-    return x * 0.5 * (1.0 + ew.tanh((x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)))
+    if approximate == "tanh":
+        return x * 0.5 * (1.0 + ew.tanh((x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)))
+    if approximate == "quick":
+        return x * ew.sigmoid(x * 1.702)
+    raise ArgumentError(f"gelu: approximate must be 'none', 'tanh' or 'quick', got {approximate!r}")
 
 
 def sigmoid(x: Any) -> Tensor:
     """``1 / (1 + exp(-x))``."""
-    return ew.sigmoid(_float(x, "sigmoid"))
+    return ew.sigmoid(float_tensor(x, "sigmoid"))
 
 
 def tanh(x: Any) -> Tensor:
     """The hyperbolic tangent."""
-    return ew.tanh(_float(x, "tanh"))
+    return ew.tanh(float_tensor(x, "tanh"))
 
 
-@_wide_inside
+@wide_inside
 def silu(x: Any) -> Tensor:
     """``x * sigmoid(x)``, also called swish."""
-    x = _float(x, "silu")
+    x = float_tensor(x, "silu")
     return x * ew.sigmoid(x)
 
 
-@_wide_inside
+@wide_inside
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta x)) / beta``; ``x`` itself where ``beta x > threshold``."""
-    x = _float(x, "softplus")
+    if beta == 0.0:
+        raise ArgumentError("softplus: beta must not be 0, by which the result is divided")
+    x = float_tensor(x, "softplus")
     scaled = x * beta if beta != 1.0 else x
     soft = ew.log1p(ew.exp(scaled))
     return ew.where(scaled > threshold, x, soft / beta if beta != 1.0 else soft)
 
 
-@_wide_inside
+@wide_inside
 def mish(x: Any) -> Tensor:
     """``x * tanh(softplus(x))``."""
-    x = _float(x, "mish")
+    x = float_tensor(x, "mish")
     return x * ew.tanh(softplus(x))
 
 
-@_wide_inside
+@wide_inside
 def softsign(x: Any) -> Tensor:
     """``x / (1 + |x|)``."""
-    x = _float(x, "softsign")
+    x = float_tensor(x, "softsign")
     return x / (1.0 + ew.abs(x))
 
 
-@_wide_inside
+@wide_inside
 def hardsigmoid(x: Any) -> Tensor:
-    """``relu6(x + 3) / 6``."""
-    return relu6(_float(x, "hardsigmoid") + 3.0) / 6.0
+    """``relu6(x + 3) / 6``; derivative 0 at -3, at 3 and for NaN."""
+    x = float_tensor(x, "hardsigmoid")
+    line = ew.where(ew.isnan(x), math.nan, x / 6.0 + 0.5)
+    return ew.where(x <= -3.0, 0.0, ew.where(x >= 3.0, 1.0, line))
 
 
-@_wide_inside
+@wide_inside
 def hardswish(x: Any) -> Tensor:
-    """``x * relu6(x + 3) / 6``."""
-    x = _float(x, "hardswish")
+    """``x * relu6(x + 3) / 6``; derivative 0 at -3 and 1 at 3."""
+    x = float_tensor(x, "hardswish")
     return x * relu6(x + 3.0) / 6.0
 
 
-@_wide_inside
+@wide_inside
+def tanhshrink(x: Any) -> Tensor:
+    """``x - tanh(x)``."""
+    x = float_tensor(x, "tanhshrink")
+    return x - ew.tanh(x)
+
+
+def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
+    """``x`` outside ``[-lambd, lambd]``, else 0; derivative 0 on the limits."""
+    if not lambd >= 0.0:
+        raise ArgumentError(f"hardshrink: lambd must not be negative, got {lambd}")
+    x = float_tensor(x, "hardshrink")
+    return ew.where(ew.abs(x) <= lambd, 0.0, x)
+
+
+def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
+    """``x`` moved towards 0 by ``lambd``, 0 where it would pass it; derivative 0 at ``-lambd`` and ``lambd``."""
+    if not lambd >= 0.0:
+        raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}")
+    x = float_tensor(x, "softshrink")
+    return ew.where(ew.abs(x) <= lambd, 0.0, ew.where(x > 0.0, x - lambd, x + lambd))
+
+
+def threshold(x: Any, threshold: float, value: float) -> Tensor:
+    """``x`` where it is above ``threshold``, else ``value``; derivative 0 at the threshold."""
+    x = float_tensor(x, "threshold")
+    return ew.where(x <= threshold, value, x)
+
+
+@wide_inside
 def log_sigmoid(x: Any) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
-    x = _float(x, "log_sigmoid")
+    x = float_tensor(x, "log_sigmoid")
     # Beyond it e**x is far below the last digit of x; up to it e**-x and its square are finite.
     bound = 0.5 * math.log(dtypes.finfo(x.dtype).max)
     return ew.where(x < -bound, x, -ew.log1p(ew.exp(-x)))
 
 
-# -- along an axis -----------------------------------------------------------------------------------------------------
+# -- gates: half of an axis with the other half -----------------------------------------------------------------------
 
 
-def _shifted(x: Tensor, axis: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """``x`` minus its largest value along ``axis``, and that value; an infinite one is taken as 0."""
-    largest = Tensor(ops.stop_gradient(reduction.max(x, axis=axis, keepdims=True).node))
-    largest = ew.where(ew.isfinite(largest), largest, 0.0)
-    return x - largest, largest
+def _halves(x: Tensor, axis: int, op: str) -> tuple[Tensor, Tensor]:
+    axis = normalize_axis(axis, x.ndim, op)
+    extent = x.shape[axis]
+    if extent % 2:
+        raise ShapeError(f"{op}: axis {axis} of shape {x.shape} must have an even extent, to be halved")
+    before = (slice(None),) * axis
+    return x[(*before, slice(None, extent // 2))], x[(*before, slice(extent // 2, None))]
 
 
-@_wide_inside
-def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along ``axis``. A row of -inf gives 0 everywhere, with derivative 0."""
-    x = _float(x, "softmax")
-    exponentials = ew.exp(_shifted(x, axis)[0])
-    total = reduction.sum(exponentials, axis=axis, keepdims=True)
-    return exponentials / ew.where(total == 0.0, 1.0, total)
+@wide_inside
+def glu(x: Any, axis: int = -1) -> Tensor:
+    """``a * sigmoid(b)`` of the halves ``a, b`` of ``x`` along ``axis`` (Dauphin et al. 2017), whose extent halves.
 
-
-@_wide_inside
-def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
-    """``x - log(sum(exp(x)))`` along ``axis``. A row of -inf stays -inf, with derivative 0."""
-    x = _float(x, "log_softmax")
-    shifted, _ = _shifted(x, axis)
-    total = reduction.sum(ew.exp(shifted), axis=axis, keepdims=True)
-    return shifted - ew.log(ew.where(total == 0.0, 1.0, total))
-
-
-def _last_axes(x: Tensor, normalized_shape: int | tuple[int, ...], op: str) -> tuple[int, ...]:
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(f"{op}: the input's shape {x.shape} does not end in normalized_shape {shape}")
-    return tuple(range(-len(shape), 0))
-
-
-def _result_dtypes(x: Tensor, *parameters: Any) -> tuple[dtypes.DType, dtypes.DType]:
-    """The dtype of a normalised ``x`` with ``parameters``, and the one to compute it in: float32 for half types."""
-    given = [Tensor(convert.as_node(parameter)) for parameter in parameters if parameter is not None]
-    return convert.result_type(x, *given), dtypes.float32 if x.dtype in _HALF else x.dtype
-
-
-def layer_norm(
-    x: Any, normalized_shape: int | tuple[int, ...], weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
-    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes, of shape ``normalized_shape`` (Ba et al.
-    2016).
-
-    weight, bias: of shape ``normalized_shape``, or None for 1 and 0.
+    Raises ShapeError for an odd extent.
     """
-    x = _float(x, "layer_norm")
-    axes = _last_axes(x, normalized_shape, "layer_norm")
-    dtype, wide = _result_dtypes(x, weight, bias)
-    x = convert.astype(x, wide)
-    centred = x - reduction.mean(x, axis=axes, keepdims=True)
-    variance = reduction.mean(centred * centred, axis=axes, keepdims=True)
-    result = centred * ew.rsqrt(variance + eps)
-    if weight is not None:
-        result = result * weight
-    return convert.astype(result if bias is None else result + bias, dtype)
+    a, b = _halves(float_tensor(x, "glu"), axis, "glu")
+    return a * ew.sigmoid(b)
 
 
-def rms_norm(
-    x: Any, normalized_shape: int | tuple[int, ...], weight: Any = None, eps: float | None = None
-) -> Tensor:
-    """``x / sqrt(mean(x^2) + eps) * weight`` over the last axes (Zhang and Sennrich 2019).
+@wide_inside
+def swiglu(x: Any, axis: int = -1) -> Tensor:
+    """``silu(a) * b`` of the halves ``a, b`` of ``x`` along ``axis`` (Shazeer 2020), whose extent halves.
 
-    eps: None takes the dtype's machine epsilon, as PyTorch does.
+    The gate ``a`` comes first, as in layers that compute gate and value in one product. Raises ShapeError for an odd
+    extent.
     """
-    x = _float(x, "rms_norm")
-    axes = _last_axes(x, normalized_shape, "rms_norm")
-    if eps is None:
-        eps = dtypes.finfo(x.dtype).eps
-    dtype, wide = _result_dtypes(x, weight)
-    x = convert.astype(x, wide)
-    result = x * ew.rsqrt(reduction.mean(x * x, axis=axes, keepdims=True) + eps)
-    return convert.astype(result if weight is None else result * weight, dtype)
+    a, b = _halves(float_tensor(x, "swiglu"), axis, "swiglu")
+    return a * ew.sigmoid(a) * b
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
@@ -270,51 +279,12 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> T
     """
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p must be in [0, 1], got {p}")
-    x = _float(x, "dropout")
+    x = float_tensor(x, "dropout")
     if not training or p == 0.0:
         return x
     if p == 1.0:
-        return x * 0.0
+        return ew.where(False, x, 0.0)
     from ..api import random
 
     kept = random.bernoulli(1.0 - p, shape=x.shape, key=key)
     return ew.where(kept, x / (1.0 - p), 0.0)
-
-
-def checked_labels(labels: Tensor, classes: int, op: str) -> Tensor:
-    """Class numbers as int64; one that is negative or not below ``classes`` raises IndexError when it is evaluated."""
-    node = labels.node
-    # As unsigned numbers negative labels are out of range too, instead of counting from the end.
-    node = ops.cast(node, dtypes.uint64) if node.dtype.kind == "i" else node
-    return Tensor(ops.check_index(node, classes, op))
-
-
-def one_hot(labels: Any, num_classes: int = -1, dtype: Any = dtypes.int64) -> Tensor:
-    """1 at the position of each label, else 0.  labels: integers of any shape; result: that shape + (num_classes,).
-
-    num_classes: -1 takes the largest label plus 1, which needs the labels' values.
-    Raises IndexError for a label out of range, DTypeError for labels that are not integers.
-    """
-    labels = convert.wrap(convert.as_node(labels, None, "one_hot"))
-    if labels.dtype.kind not in "iu":
-        raise DTypeError(f"one_hot: labels must be integers, got {labels.dtype.name}")
-    if num_classes == -1:
-        num_classes = int(reduction.max(labels).item()) + 1 if labels.size else 0
-    checked = checked_labels(labels, num_classes, "one_hot: label")
-    return convert.astype(is_label(checked, num_classes, labels.ndim), dtype)
-
-
-def is_label(checked: Tensor, classes: int, axis: int) -> Tensor:
-    """Bools with a new ``axis`` of extent ``classes``: whether the position on it is the label."""
-    shape = list(checked.shape)
-    shape.insert(axis, classes)
-    # As narrow as the class numbers allow: kernels compare as many at once as they have floats.
-    dtype = dtypes.int32 if classes < 1 << 31 else dtypes.int64
-    positions = Tensor(leaf.iota(tuple(shape), axis, dtype))
-    return positions == convert.astype(manipulation.expand_dims(checked, axis=axis), dtype)
-
-
-# Losses are functions too; loss.py needs the functions above.
-from .loss import cross_entropy as cross_entropy  # noqa: E402
-from .loss import l1_loss as l1_loss  # noqa: E402
-from .loss import mse_loss as mse_loss  # noqa: E402

@@ -1,214 +1,223 @@
-"""Losses, as functions and as modules. Names and arguments are PyTorch's."""
+"""Losses as modules; the formulas are in regression.py, classification.py, distance.py and ctc.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .. import dtypes
-from ..api import convert, manipulation, reduction
-from ..api import elementwise as ew
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..api import convert
 from ..tensor import Tensor
-from .functional import _HALF, _float, checked_labels, is_label
+from . import classification, ctc, distance, regression
 from .module import Module
 
-_REDUCTIONS = ("mean", "sum", "none")
 
-
-def _reduce(losses: Tensor, how: str, op: str) -> Tensor:
-    if how == "mean":
-        return reduction.mean(losses)
-    if how == "sum":
-        return reduction.sum(losses)
-    if how == "none":
-        return losses
-    raise _unknown_reduction(how, op)
-
-
-def _unknown_reduction(how: str, op: str) -> ArgumentError:
-    return ArgumentError(f"{op}: reduction must be one of {', '.join(map(repr, _REDUCTIONS))}, got {how!r}")
-
-
-def cross_entropy(
-    logits: Any,
-    target: Any,
-    weight: Any = None,
-    *,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    axis: int | None = None,
-) -> Tensor:
-    """``-log softmax(logits)[target]``.
-
-    Args:
-        logits: (N, C), (C,) or (N, C, d1, ...), floating.
-        target: class numbers of the shape of ``logits`` without the class axis; or, of the shape of ``logits`` and
-            floating, a probability for each class.
-        weight: (C,): the weight of each class; the mean is then weighted too.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"`` (one loss for each target).
-        ignore_index: targets of this number count for nothing.
-        label_smoothing: the target becomes this much of the uniform distribution.
-        axis: the class axis; by default 1, or 0 if ``logits`` has one axis.
-
-    Raises IndexError (when the loss is evaluated) for a class number out of range, ShapeError and DTypeError for
-    operands that do not fit.
-    """
-    if reduction not in _REDUCTIONS:
-        raise _unknown_reduction(reduction, "cross_entropy")
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}")
-    x = _float(logits, "cross_entropy")
-    if x.dtype in _HALF:
-        loss = cross_entropy(
-            convert.astype(x, dtypes.float32), target, weight, reduction=reduction, ignore_index=ignore_index,
-            label_smoothing=label_smoothing, axis=axis,
-        )
-        return convert.astype(loss, x.dtype)
-    if x.ndim == 0:
-        raise ShapeError("cross_entropy: logits need a class axis, got a 0-d tensor")
-    axis = (1 if x.ndim > 1 else 0) if axis is None else axis
-    if not -x.ndim <= axis < x.ndim:
-        raise ShapeError(f"cross_entropy: axis {axis} is out of range for logits of shape {x.shape}")
-    axis %= x.ndim
-    target = convert.wrap(convert.as_node(target, None, "cross_entropy"))
-    weights = None if weight is None else _class_weights(weight, x, axis)
-    if target.dtype.kind == "f":
-        losses, mass = _dense_losses(x, target, weights, axis, label_smoothing)
-    else:
-        losses, mass = _label_losses(x, target, weights, axis, label_smoothing, ignore_index)
-    if reduction == "mean" and mass is not None:
-        return losses.sum() / mass.sum()
-    return _reduce(losses, reduction, "cross_entropy")
-
-
-def _class_weights(weight: Any, x: Tensor, axis: int) -> Tensor:
-    weights = convert.wrap(convert.as_node(weight, x.dtype, "cross_entropy"))
-    if weights.shape != (x.shape[axis],):
-        raise ShapeError(
-            f"cross_entropy: weight has shape {weights.shape}; "
-            f"one number for each of the {x.shape[axis]} classes expected"
-        )
-    return manipulation.reshape(convert.astype(weights, x.dtype), (-1, *(1,) * (x.ndim - axis - 1)))
-
-
-def _dense_losses(
-    x: Tensor, target: Tensor, weights: Tensor | None, axis: int, smoothing: float
-) -> tuple[Tensor, Tensor | None]:
-    if target.shape != x.shape:
-        raise ShapeError(
-            f"cross_entropy: probabilities of shape {target.shape} do not fit logits of shape {x.shape}; "
-            "they must be equal"
-        )
-    target = convert.astype(target, x.dtype)
-    if smoothing:
-        target = target * (1.0 - smoothing) + smoothing / x.shape[axis]
-    if weights is not None:
-        target = target * weights
-    mass = reduction.sum(target, axis=axis)
-    losses = mass * reduction.logsumexp(x, axis=axis) - reduction.sum(target * x, axis=axis)
-    # The mean is over targets, whatever their mass.
-    return losses, None
-
-
-def _label_losses(
-    x: Tensor, target: Tensor, weights: Tensor | None, axis: int, smoothing: float, ignore_index: int
-) -> tuple[Tensor, Tensor | None]:
-    classes = x.shape[axis]
-    if target.dtype.kind not in "iu":
-        raise DTypeError(
-            "cross_entropy: target must hold class numbers (integers) or probabilities (floats), "
-            f"got {target.dtype.name}"
-        )
-    expected = x.shape[:axis] + x.shape[axis + 1 :]
-    if target.shape != expected:
-        raise ShapeError(
-            f"cross_entropy: logits of shape {x.shape} with classes on axis {axis} "
-            f"need class numbers of shape {expected}, "
-            f"got {target.shape}"
-        )
-    counted = None
-    if target.dtype.kind == "i" or ignore_index >= 0:
-        counted = target != ignore_index
-        target = ew.where(counted, target, 0)
-    chosen = is_label(checked_labels(target, classes, "cross_entropy: class number"), classes, axis)
-    normaliser = reduction.logsumexp(x, axis=axis)
-    losses = normaliser - reduction.sum(ew.where(chosen, x, 0.0), axis=axis)
-    mass = None
-    if weights is not None:
-        mass = reduction.sum(ew.where(chosen, weights, 0.0), axis=axis)
-        losses = losses * mass
-    if smoothing:
-        if weights is None:
-            spread = normaliser * classes - reduction.sum(x, axis=axis)
-        else:
-            spread = normaliser * reduction.sum(weights) - reduction.sum(x * weights, axis=axis)
-        losses = losses * (1.0 - smoothing) + spread * (smoothing / classes)
-    if counted is not None:
-        losses = ew.where(counted, losses, 0.0)
-        mass = convert.astype(counted, x.dtype) if mass is None else ew.where(counted, mass, 0.0)
-    return losses, mass
-
-
-def _pair(prediction: Any, target: Any, op: str) -> tuple[Tensor, Tensor]:
-    x = _float(prediction, op)
-    y = convert.wrap(convert.as_node(target, x.dtype, op))
-    if x.shape != y.shape:
-        raise ShapeError(
-            f"{op}: prediction and target must have one shape, got {x.shape} and {y.shape}; reshape one of them"
-        )
-    return x, y
-
-
-def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor:
-    """``(prediction - target)^2``. Both of one shape, or ShapeError: broadcasting here is mostly a mistake."""
-    x, y = _pair(prediction, target, "mse_loss")
-    difference = x - y
-    dtype = difference.dtype
-    if dtype in _HALF:  # whose squares overflow
-        difference = convert.astype(difference, dtypes.float32)
-    return convert.astype(_reduce(difference * difference, reduction, "mse_loss"), dtype)
-
-
-def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor:
-    """``|prediction - target|``. Both of one shape; ShapeError otherwise."""
-    x, y = _pair(prediction, target, "l1_loss")
-    return _reduce(ew.abs(x - y), reduction, "l1_loss")
+def _optional(weight: Any) -> Tensor | None:
+    return None if weight is None else convert.wrap(convert.as_node(weight))
 
 
 class CrossEntropyLoss(Module):
-    """:func:`cross_entropy` as a module."""
+    """:func:`~pullback.nn.cross_entropy` as a module."""
 
     def __init__(
         self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
     ) -> None:
-        self.weight = None if weight is None else convert.wrap(convert.as_node(weight))
+        self.weight = _optional(weight)
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
 
     def forward(self, logits: Any, target: Any) -> Tensor:
-        return cross_entropy(
+        return classification.cross_entropy(
             logits, target, self.weight, reduction=self.reduction, ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
         )
 
 
+class NLLLoss(Module):
+    """:func:`~pullback.nn.nll_loss` as a module."""
+
+    def __init__(self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+        self.weight = _optional(weight)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(self, log_probs: Any, target: Any) -> Tensor:
+        return classification.nll_loss(
+            log_probs, target, self.weight, reduction=self.reduction, ignore_index=self.ignore_index
+        )
+
+
+class BCELoss(Module):
+    """:func:`~pullback.nn.binary_cross_entropy` as a module."""
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
+        self.weight = _optional(weight)
+        self.reduction = reduction
+
+    def forward(self, prediction: Any, target: Any) -> Tensor:
+        return classification.binary_cross_entropy(prediction, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(Module):
+    """:func:`~pullback.nn.binary_cross_entropy_with_logits` as a module."""
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None) -> None:
+        self.weight = _optional(weight)
+        self.pos_weight = _optional(pos_weight)
+        self.reduction = reduction
+
+    def forward(self, logits: Any, target: Any) -> Tensor:
+        return classification.binary_cross_entropy_with_logits(
+            logits, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+        )
+
+
 class MSELoss(Module):
-    """:func:`mse_loss` as a module."""
+    """:func:`~pullback.nn.mse_loss` as a module."""
 
     def __init__(self, *, reduction: str = "mean") -> None:
         self.reduction = reduction
 
     def forward(self, prediction: Any, target: Any) -> Tensor:
-        return mse_loss(prediction, target, reduction=self.reduction)
+        return regression.mse_loss(prediction, target, reduction=self.reduction)
 
 
 class L1Loss(Module):
-    """:func:`l1_loss` as a module."""
+    """:func:`~pullback.nn.l1_loss` as a module."""
 
     def __init__(self, *, reduction: str = "mean") -> None:
         self.reduction = reduction
 
     def forward(self, prediction: Any, target: Any) -> Tensor:
-        return l1_loss(prediction, target, reduction=self.reduction)
+        return regression.l1_loss(prediction, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(Module):
+    """:func:`~pullback.nn.smooth_l1_loss` as a module."""
+
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
+        self.reduction = reduction
+        self.beta = beta
+
+    def forward(self, prediction: Any, target: Any) -> Tensor:
+        return regression.smooth_l1_loss(prediction, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(Module):
+    """:func:`~pullback.nn.huber_loss` as a module."""
+
+    def __init__(self, *, reduction: str = "mean", delta: float = 1.0) -> None:
+        self.reduction = reduction
+        self.delta = delta
+
+    def forward(self, prediction: Any, target: Any) -> Tensor:
+        return regression.huber_loss(prediction, target, reduction=self.reduction, delta=self.delta)
+
+
+class KLDivLoss(Module):
+    """:func:`~pullback.nn.kl_div` as a module."""
+
+    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
+        self.reduction = reduction
+        self.log_target = log_target
+
+    def forward(self, prediction: Any, target: Any) -> Tensor:
+        return regression.kl_div(prediction, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class GaussianNLLLoss(Module):
+    """:func:`~pullback.nn.gaussian_nll_loss` as a module."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        self.full = full
+        self.eps = eps
+        self.reduction = reduction
+
+    def forward(self, prediction: Any, target: Any, var: Any) -> Tensor:
+        return regression.gaussian_nll_loss(
+            prediction, target, var, full=self.full, eps=self.eps, reduction=self.reduction
+        )
+
+
+class PoissonNLLLoss(Module):
+    """:func:`~pullback.nn.poisson_nll_loss` as a module."""
+
+    def __init__(
+        self, *, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+    ) -> None:
+        self.log_input = log_input
+        self.full = full
+        self.eps = eps
+        self.reduction = reduction
+
+    def forward(self, prediction: Any, target: Any) -> Tensor:
+        return regression.poisson_nll_loss(
+            prediction, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction
+        )
+
+
+class CosineEmbeddingLoss(Module):
+    """:func:`~pullback.nn.cosine_embedding_loss` as a module."""
+
+    def __init__(self, *, margin: float = 0.0, reduction: str = "mean") -> None:
+        self.margin = margin
+        self.reduction = reduction
+
+    def forward(self, x1: Any, x2: Any, target: Any) -> Tensor:
+        return distance.cosine_embedding_loss(x1, x2, target, margin=self.margin, reduction=self.reduction)
+
+
+class TripletMarginLoss(Module):
+    """:func:`~pullback.nn.triplet_margin_loss` as a module."""
+
+    def __init__(
+        self, *, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
+    ) -> None:
+        self.margin = margin
+        self.p = p
+        self.eps = eps
+        self.swap = swap
+        self.reduction = reduction
+
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Tensor:
+        return distance.triplet_margin_loss(
+            anchor, positive, negative, margin=self.margin, p=self.p, eps=self.eps, swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class CTCLoss(Module):
+    """:func:`~pullback.nn.ctc_loss` as a module."""
+
+    def __init__(self, *, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        self.blank = blank
+        self.reduction = reduction
+        self.zero_infinity = zero_infinity
+
+    def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Tensor:
+        return ctc.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, blank=self.blank, reduction=self.reduction,
+            zero_infinity=self.zero_infinity,
+        )
+
+
+class CosineSimilarity(Module):
+    """:func:`~pullback.nn.cosine_similarity` as a module."""
+
+    def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
+        self.axis = axis
+        self.eps = eps
+
+    def forward(self, x1: Any, x2: Any) -> Tensor:
+        return distance.cosine_similarity(x1, x2, self.axis, self.eps)
+
+
+class PairwiseDistance(Module):
+    """:func:`~pullback.nn.pairwise_distance` as a module."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> None:
+        self.p = p
+        self.eps = eps
+        self.keepdims = keepdims
+
+    def forward(self, x1: Any, x2: Any) -> Tensor:
+        return distance.pairwise_distance(x1, x2, self.p, self.eps, self.keepdims)

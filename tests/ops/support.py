@@ -43,6 +43,7 @@ class Case:
     """One use of an op: ``build(*nodes)`` is the op's node and its operands are exactly ``nodes``.
 
     differentiable: positions of the operands by which it is smooth at ``arrays``.
+    order: of the derivatives that there are.
     """
 
     op: str
@@ -50,6 +51,7 @@ class Case:
     arrays: tuple[Array, ...]
     differentiable: tuple[int, ...] = ()
     note: str = ""
+    order: int = 2
 
     def __str__(self) -> str:
         return f"{self.op}{'-' if self.note else ''}{self.note}"
