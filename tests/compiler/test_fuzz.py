@@ -8,7 +8,7 @@ import pytest
 from pullback import dtypes
 from pullback.compiler import simplify
 from pullback.graph.node import Node
-from pullback.ops import contraction, elementwise, indexing, leaf, movement, reduction
+from pullback.ops import contraction, elementwise, indexing, leaf, movement, reduction, scan
 from pullback.runtime.evaluate import evaluate
 from pullback.runtime.reference import reference_values
 
@@ -46,7 +46,7 @@ class RandomGraph:
 
     def grow(self) -> None:
         rng = self.rng
-        kind = rng.integers(0, 14)
+        kind = rng.integers(0, 17)
         x = self.pick()
         if kind <= 2:
             name = str(rng.choice(UNARY))
@@ -102,6 +102,19 @@ class RandomGraph:
             row, column = (leaf.iota(x.shape, int(axis), dtypes.int64) for axis in axes)
             kept = elementwise.less_equal(row, elementwise.add(column, leaf.constant(1, dtypes.int64)))
             node = elementwise.where(kept, x, elementwise.cast(elementwise.multiply(row, column), self.dtype))
+        elif kind in (14, 15) and x.ndim:
+            axis, reverse, flag = int(rng.integers(x.ndim)), bool(rng.random() < 0.5), bool(rng.random() < 0.3)
+            name = str(rng.choice(["scan_sum", "scan_prod", "scan_max", "scan_min", "gated_scan", "strong_scan"]))
+            if name in ("gated_scan", "strong_scan"):
+                gate = elementwise.tanh(movement.broadcast_to(self.partner(x), x.shape))
+                options = (reverse, flag) if name == "strong_scan" else (reverse,)
+                node = self.bounded(getattr(scan, name)(gate, x, axis, *options))
+            else:
+                operand = elementwise.tanh(x) if name == "scan_prod" else x
+                node = self.bounded(getattr(scan, name)(operand, axis, reverse, flag))
+        elif kind == 16 and x.ndim:
+            axis = int(rng.integers(x.ndim))
+            node = scan.shift(x, axis, int(rng.integers(-2, 3)))
         else:
             return
         if 0 < node.size < 4000:
