@@ -14,7 +14,7 @@ from ..errors import GradientError
 from ..graph.graph import lineage
 from ..graph.node import Node, bind
 from ..graph.state import describe_site, state
-from ..graph.tracking import Scope, open_scope
+from ..graph.tracking import Scope, is_tracked, open_scope
 from ..ops.elementwise import (
     STRONG_MULTIPLY,
     STRONG_PRODUCT,
@@ -344,9 +344,14 @@ def _scale(factor: Node, partial: Node | Number, both: bool = False) -> Node:
 def no_derivative(node: Node) -> GradientError:
     """The error of an op on the path that has no derivative."""
     why = node.op.derivative.why if isinstance(node.op.derivative, NoDerivative) else "none is declared"
+    tracked = [
+        f"argument {position} of shape {operand.shape} and dtype {operand.dtype.name}"
+        for position, operand in enumerate(node.inputs)
+        if operand.dtype.kind == "f" and is_tracked(operand)
+    ]
     return GradientError(
-        f"{node.op.name} has no derivative: {why} (made at {describe_site(node.site)}); "
-        "pb.stop_gradient(x) treats a value as a constant"
+        f"{node.op.name} has no derivative: {why} (asked by {' and '.join(tracked) or 'its operands'}, made at "
+        f"{describe_site(node.site)}); pb.stop_gradient(x) treats a value as a constant"
     )
 
 

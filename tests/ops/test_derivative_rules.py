@@ -24,7 +24,7 @@ def test_against_finite_differences(case: Case) -> None:
             operands[position] = x
         return case.build(*operands)
 
-    check_derivative(build, [case.arrays[i].astype(np.float64) for i in case.differentiable])
+    check_derivative(build, [case.arrays[i].astype(np.float64) for i in case.differentiable], case.order)
 
 
 def test_product_to_third_order_with_zeros() -> None:
@@ -160,7 +160,7 @@ def test_casts_between_floats_are_linear() -> None:
 
 def test_an_op_without_derivative_says_so() -> None:
     x = node_of(np.array([1.0, 2.0], np.float16))
-    with pytest.raises(GradientError, match="bitcast has no derivative"):
+    with pytest.raises(GradientError, match=r"bitcast has no derivative: .* argument 0 of shape \(2,\) and dtype float16, made at .*test_deriv"):
         gradient(lambda x: e.bitcast(x, dt.bfloat16), [x])
 
 
