@@ -280,14 +280,6 @@ def test_take_errors():
         pb.take_along_axis(X, np.full((1, 3, 4), 2), axis=0)
 
 
-def test_nonzero():
-    x = np.array([[0, 1], [2, 0]])
-    for got, expected in zip(pb.nonzero(x), np.nonzero(x), strict=True):
-        np.testing.assert_array_equal(np.asarray(got), expected)
-    with pytest.raises(pb.ShapeError):
-        pb.nonzero(3)
-
-
 # -- parts of evaluated tensors share memory ---------------------------------------------------------------------------
 
 
