@@ -590,6 +590,7 @@ __all__ = [
     "less",
     "less_equal",
     "lgamma",
+    "linalg",
     "linear",
     "linearize",
     "linspace",

@@ -6,6 +6,7 @@ lacks: triangular solves, LU, cofactors, the matrix exponential, and failures th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +118,7 @@ def lu(a: Array) -> tuple[Array, Array]:
     that each row was exchanged with, in order (LAPACK's getrf, counting from 0)."""
     rows, columns = a.shape[-2:]
     count = min(rows, columns)
-    factors = np.ascontiguousarray(a).reshape(-1, rows, columns).copy()
+    factors = np.ascontiguousarray(a).reshape(math.prod(a.shape[:-2]), rows, columns).copy()
     pivots = np.zeros((len(factors), count), np.int64)
     if max(rows, columns) <= _VECTORISED_LU and len(factors) >= 8:
         _lu_in_step(factors, pivots)
@@ -147,7 +148,7 @@ def _lu_in_step(factors: Array, pivots: Array) -> None:
 
 def permutation(pivots: Array, rows: int) -> Array:
     """The order into which exchanging with ``pivots`` brings the rows: ``a[order] = L @ U``."""
-    flat = pivots.reshape(-1, pivots.shape[-1])
+    flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
     order = np.tile(np.arange(rows), (len(flat), 1))
     every = np.arange(len(flat))
     for step in range(flat.shape[-1]):
