@@ -27,6 +27,7 @@ def _index(*values: int) -> Array:
     return np.array(values)
 
 
+_CROSS = np.array([[0, 0, 1], [0, 0, 1], [1, 1, 0]])
 C = np.array([[1.0, 2.0, -1.0], [0.5, 3.0, 4.0], [2.0, -2.0, 0.25]])
 
 # name: function, points, gradients.
@@ -117,11 +118,9 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "embedding": (lambda w: nn.embedding(_index(1, 1), w), [[[1, 2], [3, 4]]], [[[0, 0], [2, 2]]]),
     # Equal eigenvalues and singular values, functions that no choice of vectors changes.
     "eigvalsh": (lambda a: pb.linalg.eigvalsh(a) ** 2, [np.eye(3).tolist()], [(2 * np.eye(3)).tolist()]),
-    "eigh": (
-        lambda a: _square_by_eigh(a) * C, [np.eye(3).tolist()], [(C + C.T).tolist()]
-    ),
+    "eigh": (lambda a: _projector(a) * C, [np.diag([1.0, 1, 3]).tolist()], [(-_CROSS * (C + C.T) / 4).tolist()]),
     "svdvals": (lambda a: pb.linalg.svdvals(a), [np.eye(3).tolist()], [np.eye(3).tolist()]),
-    "svd": (lambda a: _again_by_svd(a) * C, [(2 * np.eye(3)).tolist()], [C.tolist()]),
+    "svd": (lambda a: _polar_factor(a) * C, [(2 * np.eye(3)).tolist()], [((C - C.T) / 4).tolist()]),
     # Disconnected.
     "disconnected": (lambda x, y: x * 2, [[1, 2], [3]], [[2, 2], [0]]),
     "stop_gradient": (lambda x: pb.stop_gradient(x) * x, [[3]], [[3]]),
@@ -129,14 +128,16 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
-def _square_by_eigh(a: Any) -> Any:
-    values, vectors = pb.linalg.eigh((a + pb.matrix_transpose(a)) / 2)
-    return vectors * values[None, :] ** 2 @ pb.matrix_transpose(vectors)
+def _projector(a: Any) -> Any:
+    """On the space of the two smaller eigenvalues, which are equal here."""
+    vectors = pb.linalg.eigh((a + pb.matrix_transpose(a)) / 2)[1][:, :2]
+    return vectors @ pb.matrix_transpose(vectors)
 
 
-def _again_by_svd(a: Any) -> Any:
-    u, s, vh = pb.linalg.svd(a)
-    return u * s[None, :] @ vh
+def _polar_factor(a: Any) -> Any:
+    """The nearest orthogonal matrix."""
+    u, _, vh = pb.linalg.svd(a)
+    return u @ vh
 
 
 def _loss(function: Callable[..., Any]) -> Callable[..., Any]:
