@@ -26,6 +26,8 @@ from ..tensor import Tensor
 from .convert import ArrayLike, as_node, cast_node, scalar_node
 from .index_plan import IndexArray, Plan, Slice, checked_index, classify, resolve, resolve_int
 
+SMALL = 1 << 14  # elements
+
 # -- x[index] ----------------------------------------------------------------------------------------------------------
 
 
@@ -44,7 +46,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
             return get_item(tensor, int(index.node.buffer.numpy((), index.node.dtype.numpy)))  # type: ignore[union-attr]
     plan = resolve(index, node.shape)
     if has_plain_value(node) and not plan.arrays:
-        part = _contiguous_part(node, plan)
+        part = _contiguous_part(node, plan) or _small_part(node, plan)
         if part is not None:
             return Tensor(part)
     return Tensor(get_node(node, plan))
@@ -77,6 +79,28 @@ def _contiguous_part(node: Node, plan: Plan) -> Node | None:
                 return None
             offset += entry * stride  # type: ignore[operator]  # an int: the index is basic
     return part_of(node, tuple(shape), offset)
+
+
+def _small_part(node: Node, plan: Plan) -> Node | None:
+    """``node[index]`` copied at once, or None where it is large.
+
+    A view with other bounds is another program; ``x[:, i]`` in a loop over i would be planned anew each time, which
+    takes longer than the copy of a few thousand elements.
+    """
+    kept = [e for e in plan.entries if isinstance(e, Slice)]
+    if size_of([e.length for e in kept]) > SMALL or node.buffer is None:
+        return None
+    index: list[Any] = []
+    for entry in plan.entries:
+        if isinstance(entry, Slice):
+            stop = entry.start + entry.step * entry.length
+            index.append(slice(entry.start, stop if stop >= 0 else None, entry.step) if entry.length else slice(0, 0))
+        else:
+            index.append(entry)
+    whole = node.buffer.numpy(node.shape, node.dtype.numpy)
+    copy = leaf.data(np.array(whole[tuple(index)], order="C"), False)
+    copy.weak = node.weak
+    return copy
 
 
 def get_node(node: Node, plan: Plan) -> Node:

@@ -254,11 +254,11 @@ def _multiply_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
     by_x, by_updates = tangents[:2]
     result = None
     if by_x is not None:
-        result = e.multiply(by_x, scatter(leaf.ones_like(x), updates, indices, axes, "multiply"))
+        result = e.strong_multiply(by_x, scatter(leaf.ones_like(x), updates, indices, axes, "multiply"))
     if by_updates is not None:
         partial = e.multiply(gather(x, indices, axes), _product_of_rivals(node))
         start = leaf.full(x.shape, 0, x.dtype) if result is None else result
-        result = scatter(start, e.multiply(by_updates, partial), indices, axes, "add")
+        result = scatter(start, e.strong_multiply(by_updates, partial), indices, axes, "add")
     return result  # type: ignore[return-value]
 
 

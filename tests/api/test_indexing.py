@@ -292,7 +292,20 @@ def test_a_contiguous_part_is_not_copied(index):
     part = x[index]
     np.testing.assert_array_equal(part.numpy(), X[index])
     assert np.shares_memory(part.numpy(), x.numpy())
-    assert x[:, 1].node.buffer is None and x[::-1].node.buffer is None
+    assert not np.shares_memory(x[:, 1].numpy(), x.numpy())
+
+
+def test_a_small_part_is_copied_at_once_and_a_large_one_is_not_computed_before_it_is_asked_for():
+    x = pb.asarray(np.arange(300_000.0).reshape(300, 1000)) + 0
+    pb.eval(x)
+    backwards = slice(None, None, -1), slice(5, 2, -1)
+    for index in ((slice(None), 7), backwards, (3, slice(None, None, 9)), (None, slice(9, 2), 1)):
+        assert x[index].node.buffer is not None
+        np.testing.assert_array_equal(x[index].numpy(), x.numpy()[index])
+    assert x[:, 1:].node.buffer is None
+    assert pb.jit(lambda a: a[:, 2])(x).shape == (300,)
+    gradient = pb.grad(lambda a: pb.sum(a[:, 2]))(x)
+    assert gradient[:, 2].tolist() == [1] * 300 and pb.sum(gradient).item() == 300
 
 
 def test_parts_do_not_share_changes():

@@ -79,7 +79,7 @@ def test_half_types_round_once():
 
 
 @pytest.mark.parametrize("include_self", [True, False])
-def test_products_of_zeros(include_self):
+def test_products_of_zeros(include_self, reference_backend):
     x = np.array([2.0, 0.0, 3.0])
     for src in ([0.0, 0.0, 4.0, 0.0], [0.0, 5.0, 0.0, 6.0], [1.0, 2.0, 3.0, 0.0]):
         check_grads(lambda a, s: pb.scatter(a, 0, [0, 0, 0, 1], s, mode="mul", include_self=include_self),
@@ -120,6 +120,13 @@ def test_infinite_elements_that_are_not_read():
     x = pb.asarray([0.0, 4.0])
     gradient = pb.grad(lambda a: pb.scatter(pb.sqrt(a), 0, [0], 2.0).sum())(x)
     assert gradient.tolist() == [0, 0.25]
+
+
+def test_zero_cotangents_beat_infinite_products():
+    x, src = pb.asarray([2.0, 3.0]), pb.asarray([np.inf, 4.0, 0.5])
+    by_x, by_src = pb.grad(lambda a, s: pb.sum(pb.where(pb.asarray([False, True]), pb.scatter(
+        a, 0, [0, 0, 1], s, mode="mul"), 1.0)), argnums=(0, 1))(x, src)
+    assert by_x.tolist() == [0, 0.5] and by_src.tolist() == [0, 0, 3]
 
 
 # -- the others --------------------------------------------------------------------------------------------------------
