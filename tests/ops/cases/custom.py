@@ -12,7 +12,7 @@ from pullback.ops import elementwise as e
 from tests.ops.support import Case, grid
 
 
-class _Square(custom.Rule):
+class Square(custom.Rule):
     """The derivative of a square, given by hand."""
 
     def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
@@ -31,7 +31,7 @@ class _Square(custom.Rule):
 _X = grid(-2, 2, (3, 4))
 
 CASES = [
-    Case("custom_call", lambda x: custom.custom_call([x], _Square()), (_X,)),
+    Case("custom_call", lambda x: custom.custom_call([x], Square()), (_X,)),
     Case("named", lambda x: custom.named(x, "hidden"), (_X,), (0,)),
     Case("barrier", e.barrier, (_X, np.asarray(0.5)), (0,)),
 ]
