@@ -11,6 +11,6 @@ ROWS: tuple[Row, ...] = (
     *TIMED,
     *shapes.ROWS,
     *derivatives.ROWS,
-    *(startup.FirstCall(row) for row in TIMED if row.first_call),
+    *(startup.FirstCall(row, warm) for warm in (False, True) for row in TIMED if row.first_call),
     startup.Import(),
 )

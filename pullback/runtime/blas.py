@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CompileError, DeviceError, DTypeError
-from . import blas_ir, llvm_engine
+from . import blas_ir, object_cache
 from .driver import Launch
 
 _INT_MAX = (1 << 31) - 1  # BLAS may have 32-bit integers
@@ -210,7 +210,7 @@ class _Library:
         names = [name for pair in _ROUTINES.values() for name in pair]
         self.path, self.routines = _numpy_routines(names) or _scipy_routines(names)
         text, defined = blas_ir.blas_ir()
-        self.functions = llvm_engine.compile_ir(text, defined, quick=True)
+        self.functions = object_cache.compile_text(text, defined, quick=True)
         self.guard: tuple[int, int] | None = None
         self.reset: Any = None
         threads = _thread_functions(self.path)

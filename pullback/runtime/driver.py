@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError
-from . import driver_ir, llvm_engine
+from . import driver_ir, object_cache
 
 
 class Launch(NamedTuple):
@@ -132,7 +132,7 @@ class _Native:
     """The compiled driver."""
 
     def __init__(self) -> None:
-        address = llvm_engine.compile_ir(driver_ir.driver_ir(), driver_ir.FUNCTIONS, quick=True)
+        address = object_cache.compile_text(driver_ir.driver_ir(), driver_ir.FUNCTIONS, quick=True)
         integer = ctypes.c_ssize_t
         self.run = ctypes.CFUNCTYPE(integer, integer, integer)(address["pullback_run"])
         self.worker = ctypes.CFUNCTYPE(None, integer)(address["pullback_worker"])
