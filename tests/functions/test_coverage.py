@@ -197,9 +197,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "moveaxis": (0, 1), "flip": (1,), "roll": (1,), "chunk": (2, 1), "narrow": (1, 1, 2), "tile": ((2, 1),),
     "unfold": (1, 2, 1), "quantile": (0.3,), "matmul": (X.T,), "vdot": (X,), "permute": ((1, 0),),
 }  # fmt: skip
-REDUCING = """
-sum prod mean var std max min any all argmax argmin count_nonzero logsumexp nansum nanmean median quantile
-""".split()
+REDUCING = (
+    "sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "argmin", "count_nonzero", "logsumexp",
+    "nansum", "nanmean", "median", "quantile",
+)  # fmt: skip
 # Methods named otherwise than their functions.
 NAMES = {"T": "permute_dims", "mT": "matrix_transpose", "transpose": "permute_dims", "permute": "permute_dims"}
 
