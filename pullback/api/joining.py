@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError, TraceError
 from ..graph.node import Node
-from ..interop import is_traced, traced_error
+from ..interop import is_traced, materialize, traced_error
 from ..ops import elementwise as ops
 from ..ops import indexing as index_ops
 from ..ops import leaf
@@ -281,17 +281,22 @@ def repeat(
         axis = 0
     a = normalize_axis(axis, len(node.shape), "repeat")
     extent = node.shape[a]
-    counted = as_node(repeats, None, "repeat")
+    counted = as_node(repeats if isinstance(repeats, Tensor) else np.asarray(repeats), None, "repeat")
     if counted.dtype.kind not in "iu":
         raise DTypeError(f"repeat: counts must be integers, got {counted.dtype.name}")
     if counted.shape not in ((), (1,), (extent,)):
         raise ShapeError(f"repeat: counts of shape {counted.shape} for axis {a} of extent {extent}")
     if total_repeat_length is not None:
         return Tensor(_repeat_to(node, a, counted, as_shape(int(total_repeat_length), "repeat")[0]))
-    if is_traced(counted):
-        error = traced_error(counted, "repeat")
-        raise type(error)(f"{error}; or give the extent of the result, total_repeat_length=")
-    counts = np.asarray(Tensor(counted))
+    if not isinstance(repeats, Tensor):
+        counts = np.asarray(repeats)
+    elif is_traced(counted):
+        raise TraceError(
+            f"{traced_error(counted, 'repeat: the sum of the counts')}; or give the extent of the result with "
+            "total_repeat_length="
+        )
+    else:
+        counts = materialize(counted, "repeat")
     if counts.size and counts.min() < 0:
         raise ArgumentError(f"repeat: counts must not be negative, got {counts.min()}")
     if counts.size == 1:

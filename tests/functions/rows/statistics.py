@@ -45,7 +45,8 @@ ROWS = [
         (spread(-2, 2, 3, 5), MASK), torch=lambda t: lambda x, m: t.nanquantile(
             t.where(m, x, t.nan), 0.4, dim=1, keepdim=True)),
     Row("nanquantile", lambda x, m, q: pb.nanquantile(pb.where(m, x, np.nan), q, axis=0),
-        (spread(-2, 2, 3, 5), MASK, Q), note="by q", torch=lambda t: lambda x, m, q: t.nanquantile(t.where(m, x, t.nan), q, dim=0)),
+        (spread(-2, 2, 3, 5), MASK, Q), note="by q",
+        torch=lambda t: lambda x, m, q: t.nanquantile(t.where(m, x, t.nan), q, dim=0)),
     Row("nanpercentile", lambda x, m: pb.nanpercentile(pb.where(m, x, np.nan), [20, 66], method="hazen"),
         (spread(-2, 2, 3, 5), MASK)),
     Row("ptp", lambda x: pb.ptp(x, axis=1), (X,), torch=lambda t: lambda x: t.amax(x, 1) - t.amin(x, 1)),
