@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..graph.node import Node
 from ..interop import has_plain_value, numpy_to_node, part_of
 from ..ops import elementwise as ops
@@ -446,23 +446,41 @@ def integer_node(indices: ArrayLike, op: str) -> Node:
     return node
 
 
-def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor:
+def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, mode: str = "raise") -> Tensor:
     """Elements at ``indices`` along ``axis``, whose place the axes of ``indices`` take; negative indices count back.
 
-    axis: None takes from the flattened array. IndexError for an index out of range.
+    axis: None takes from the flattened array.
+    mode: of an index out of range "raise" makes an IndexError, "wrap" its remainder by the size, "clip" the nearest
+        index (0 for a negative one, which then does not count back). ArgumentError for another mode.
+    Repeated indices add their gradients.
     """
     node = as_node(x, None, "take")
     if axis is None:
         node = move.reshape(node, (node.size,))
         axis = 0
     a = normalize_axis(axis, len(node.shape), "take")
-    index = checked_index(integer_node(indices, "take"), node.shape[a], a)
+    index = _index_within(integer_node(indices, "take"), node.shape[a], a, mode)
     gathered = index_ops.gather(node, [index], (a,))
     front = len(index.shape)
     if a and front:
         rank = len(gathered.shape)
         gathered = move.permute(gathered, (*range(front, front + a), *range(front), *range(front + a, rank)))
     return Tensor(gathered)
+
+
+def _index_within(index: Node, extent: int, axis: int, mode: str) -> Node:
+    if mode == "raise":
+        return checked_index(index, extent, axis)
+    if mode not in ("wrap", "clip"):
+        raise ArgumentError(f"take: mode must be 'raise', 'wrap' or 'clip', got {mode!r}")
+    if not extent and index.size:
+        raise IndexError(f"take: axis {axis} with size 0 has no elements")
+    if mode == "clip":
+        highest = min(extent - 1, dtypes.integer_limits(index.dtype)[1])
+        return cast_node(ops.clip(index, 0, max(highest, 0)), dtypes.int64)
+    if index.dtype is not dtypes.uint64:
+        return ops.remainder(cast_node(index, dtypes.int64), max(extent, 1))
+    return cast_node(ops.remainder(index, max(extent, 1)), dtypes.int64)
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tensor:

@@ -267,7 +267,21 @@ def test_take_along_axis(axis):
     )
 
 
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "uint64"])
+def test_take_modes(mode, dtype):
+    beyond = [2, 100, 3] if dtype[0] == "u" else [-1, -100, 7]
+    indices = np.array([2, 0, 1] if mode == "raise" else beyond).astype(dtype)
+    expected = np.take(X, indices.astype(np.int64), axis=1, mode=mode)
+    np.testing.assert_array_equal(pb.take(X, indices, axis=1, mode=mode).numpy(), expected)
+    assert pb.take(np.zeros((0, 2)), np.zeros((0,), dtype), axis=0, mode=mode).shape == (0, 2)
+
+
 def test_take_errors():
+    with pytest.raises(pb.ArgumentError, match="mode"):
+        pb.take(X, [5], axis=0, mode="ignore")
+    with pytest.raises(IndexError, match="size 0"):
+        pb.take(np.zeros((0, 2)), [0], axis=0, mode="wrap")
     with pytest.raises(IndexError):
         pb.take(X, [5], axis=0)
     with pytest.raises(pb.DTypeError):
