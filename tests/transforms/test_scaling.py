@@ -11,6 +11,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn
+from pullback.compiler.program import compile_program
 from pullback.graph.node import topological_order
 
 
@@ -200,3 +201,40 @@ def test_each_further_order_multiplies_by_a_bounded_factor(name):
         sizes.append(_nodes(function, *args))
     for before, after in pairwise(sizes):
         assert after <= 5 * before + 10, sizes
+
+
+# -- cost of the compiled derivative -----------------------------------------------------------------------------------
+
+
+def _work(function, *args) -> tuple[int, int, int]:
+    """Of the compiled function: products of matrices in multiplications, kernels, bytes that they read and write."""
+    graph = pb.graph_of(function)(*args)
+    program = compile_program(graph.inputs, graph.outputs)
+    multiplications = traffic = 0
+    for step in program._plan.steps:
+        plan = step.contraction
+        if plan is not None:
+            multiplications += plan.m * plan.n * plan.k
+            traffic += 8 * (plan.m * plan.k + plan.k * plan.n + plan.m * plan.n)
+        elif step.kernel is not None:
+            traffic += sum([access.value.size * access.value.dtype.itemsize for access in step.kernel.accesses])
+    return multiplications, len(program.kernels), traffic
+
+
+def test_a_residual_chain_costs_three_forward_passes():
+    """Two products for each of the forward pass, but for the first layer's input; two kernels for each of its own."""
+    function, parameters, x = _residual(50)
+    forward = _work(function, parameters, x)
+    both = _work(pb.value_and_grad(function), parameters, x)
+    assert both[0] == 3 * forward[0] - 5 * 8 * 8
+    assert both[1] <= 2 * forward[1] + 2
+    assert both[2] <= 4 * forward[2]
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "softmax", "layer_norm", "rms_norm", "gelu", "mlp"])
+def test_a_gradient_reads_and_writes_at_most_four_times_what_the_value_does(name):
+    function, args, _ = BOUNDED[name]
+    forward, both = _work(function, *args), _work(pb.value_and_grad(function), *args)
+    assert both[0] <= 3 * forward[0]
+    assert both[1] <= 3 * forward[1] + 1
+    assert both[2] <= 4 * forward[2]
