@@ -21,8 +21,7 @@ from ..ops import movement as move
 from ..ops import reduction as fold
 from ..shapes import normalize_axis, size_of
 from ..tensor import Tensor
-from .convert import ArrayLike, as_node
-from .elementwise import truth
+from .convert import ArrayLike, as_node, cast_node
 from .indexing import stored_node, take
 
 
@@ -68,7 +67,7 @@ def _positions(x: ArrayLike, size: int | None, fill_value: Any, op: str) -> list
     fills = list(fill_value) if isinstance(fill_value, tuple | list) else [fill_value] * rank
     if len(fills) != rank:
         raise ArgumentError(f"{op}: fill_value must be an int or {rank} ints, one an axis; got {fill_value!r}")
-    found, is_there = _first_true(move.reshape(truth(node), (node.size,)), count)
+    found, is_there = _first_true(move.reshape(cast_node(node, dtypes.bool_), (node.size,)), count)
     result = []
     stride = node.size
     for extent, fill in zip(node.shape, fills):
@@ -124,7 +123,7 @@ def compress(
     The gradient goes to the elements taken. Raises ShapeError if ``condition`` is not 1-d, IndexError where it holds
     beyond the end of the axis.
     """
-    chosen = truth(as_node(condition, None, "compress"))
+    chosen = cast_node(as_node(condition, None, "compress"), dtypes.bool_)
     node = as_node(x, None, "compress")
     if len(chosen.shape) != 1:
         raise ShapeError(f"compress: the condition must have one axis, got shape {chosen.shape}")

@@ -116,6 +116,24 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "an index array": (lambda x: x[_index(1, 1, -1)], [[1, 2, 3]], [[0, 2, 1]]),
     "take_along_axis": (lambda x: pb.take_along_axis(x, _index(0, 0)[None], 1), [[[1, 2]]], [[[2, 0]]]),
     "embedding": (lambda w: nn.embedding(_index(1, 1), w), [[[1, 2], [3, 4]]], [[[0, 0], [2, 2]]]),
+    # Writing: the last of repeated writes, ties evenly, products exactly.
+    "scatter, repeated": (
+        lambda x, s: pb.scatter(x, 0, _index(1, 1, 0), s), [[1, 2, 3], [4, 5, 6]], [[0, 0, 1], [0, 1, 1]]
+    ),
+    "scatter by max": (
+        lambda x, s: pb.scatter(x, 0, _index(0, 0, 1), s, mode="max"), [[2, 3], [2, 1, 3]], [[0.5, 0.5], [0.5, 0, 0.5]]
+    ),
+    "scatter by min, without x": (
+        lambda x, s: pb.scatter(x, 0, _index(0, 0), s, mode="min", include_self=False), [[2, 3], [2, 2]],
+        [[0, 1], [0.5, 0.5]],
+    ),
+    "scatter by multiply": (
+        lambda x, s: pb.scatter(x, 0, _index(0, 0, 1), s, mode="mul"), [[2, 0], [0, 3, 0]], [[0, 0], [6, 0, 0]]
+    ),
+    "segment_max": (lambda x: pb.segment_max(x, _index(0, 0, 0)), [[1, 3, 3]], [[0, 0.5, 0.5]]),
+    "segment_min of infinities": (lambda x: pb.segment_min(x, _index(0, 0)), [[INF, INF]], [[0.5, 0.5]]),
+    "segment_prod": (lambda x: pb.segment_prod(x, _index(0, 0, 1, 1)), [[0, 3, 0, 0]], [[3, 0, 0, 0]]),
+    "unique": (lambda x: pb.unique_values(x, size=2) * _weighted(1, 10), [[3, 1, 3, 1]], [[10, 1, 0, 0]]),
     # Equal eigenvalues and singular values, functions that no choice of vectors changes.
     "eigvalsh": (lambda a: pb.linalg.eigvalsh(a) ** 2, [np.eye(3).tolist()], [(2 * np.eye(3)).tolist()]),
     "eigh": (lambda a: _projector(a) * C, [np.diag([1.0, 1, 3]).tolist()], [(-_CROSS * (C + C.T) / 4).tolist()]),
