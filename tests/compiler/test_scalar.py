@@ -106,6 +106,14 @@ def minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return -maximum(-x, -y) if x.dtype.kind == "f" else np.minimum(x, y)
 
 
+def fmax(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(x), y, np.where(np.isnan(y), x, maximum(x, y)))
+
+
+def fmin(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(x), y, np.where(np.isnan(y), x, minimum(x, y)))
+
+
 #: name -> (dtypes, number of operands, reference)
 SAME_DTYPE: dict[str, tuple[tuple[str, ...], int, Any]] = {
     "add": (ALL, 2, np.add),
@@ -114,6 +122,11 @@ SAME_DTYPE: dict[str, tuple[tuple[str, ...], int, Any]] = {
     "divide": (FLOATS, 2, np.divide),
     "floor_divide": (INTEGERS + FLOATS, 2, np.floor_divide),
     "remainder": (INTEGERS + FLOATS, 2, np.remainder),
+    "fmod": (INTEGERS + FLOATS, 2, np.fmod),
+    "fmax": (ALL, 2, fmax),
+    "fmin": (ALL, 2, fmin),
+    "nextafter": ((*FLOATS, *HALVES), 2, lambda x, y: np.where(x == y, y, np.nextafter(x, y))),
+    "one_minus_square": (FLOATS, 1, lambda x: (1 - x) * (1 + x)),
     "negative": (INTEGERS + FLOATS, 1, np.negative),
     "abs": (ALL, 1, np.abs),
     "sign": (INTEGERS + FLOATS, 1, np.sign),
@@ -137,6 +150,7 @@ SAME_DTYPE: dict[str, tuple[tuple[str, ...], int, Any]] = {
     "right_shift": (INTEGERS, 2, np.right_shift),
     "stop_gradient": (ALL, 1, lambda x: x),
     "alias": (ALL, 1, lambda x: x),
+    "barrier": (ALL, 2, lambda x, after: x),
 }
 TO_BOOL: dict[str, tuple[tuple[str, ...], int, Any]] = {
     "isnan": (INTEGERS + FLOATS, 1, np.isnan),
@@ -155,8 +169,8 @@ TO_BOOL: dict[str, tuple[tuple[str, ...], int, Any]] = {
 }
 #: tested on their own below, or in test_vector_math.py
 ELSEWHERE = {
-    *UNARY, "pow", "atan2", "reciprocal", "strong_multiply", "strong_product", "where", "cast", "bitcast",
-    "check_index", "threefry",
+    *UNARY, "pow", "atan2", "hypot", "logaddexp", "logaddexp2", "polygamma", "sinc", "reciprocal",
+    "strong_multiply", "strong_product", "where", "cast", "bitcast", "check_index", "threefry",
 }  # fmt: skip
 
 

@@ -18,12 +18,14 @@ from pullback.compiler.llvm.vector_math import UNARY
 BOUND = {
     "acos": 1.3, "acosh": 1.7, "asin": 1.4, "asinh": 1.9, "atan": 2, "atanh": 1.9, "cbrt": 1.1, "cos": 1.5, "cosh": 1.6,
     "erf": 1.4, "erfc": 2, "exp": 1.1, "exp2": 1.1, "expm1": 1.8, "log": 1.3, "log10": 1.6, "log1p": 1.7, "log2": 1.6,
-    "sigmoid": 2, "sin": 1.5, "sinh": 1.8, "tan": 1.9, "tanh": 2, "pow": 1.3, "atan2": 2,
+    "sigmoid": 2, "sin": 1.5, "sinh": 1.8, "tan": 1.9, "tanh": 2, "pow": 1.3, "atan2": 2, "digamma": 2, "erfinv": 1.9,
+    "lgamma": 1.4, "logit": 1.3, "hypot": 1.1, "logaddexp": 1.6, "logaddexp2": 1.6, "polygamma": 2.5, "sinc": 2.6,
 }  # fmt: skip
 EXACT: dict[str, Callable[[Any], Any]] = {
     "acos": mpmath.acos, "acosh": mpmath.acosh, "asin": mpmath.asin, "asinh": mpmath.asinh, "atan": mpmath.atan,
     "atanh": mpmath.atanh, "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)), "cos": mpmath.cos,
-    "cosh": mpmath.cosh, "erf": mpmath.erf, "erfc": mpmath.erfc, "exp": mpmath.exp,
+    "cosh": mpmath.cosh, "digamma": mpmath.digamma, "erf": mpmath.erf, "erfc": mpmath.erfc, "erfinv": mpmath.erfinv,
+    "exp": mpmath.exp, "lgamma": mpmath.loggamma, "logit": lambda x: mpmath.log(x / (1 - x)),
     "exp2": lambda x: mpmath.mpf(2) ** x, "expm1": mpmath.expm1, "log": mpmath.log, "log10": mpmath.log10,
     "log1p": mpmath.log1p, "log2": lambda x: mpmath.log(x, 2), "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "sin": mpmath.sin,
@@ -41,8 +43,11 @@ DOMAIN = {
     "acos": (-1.0, 1.0), "acosh": (1.0, math.inf), "asin": (-1.0, 1.0), "atanh": (-1.0, 1.0), "cosh": (-87.0, 87.0),
     "sinh": (-87.0, 87.0), "log": (0.0, math.inf), "log10": (0.0, math.inf), "log2": (0.0, math.inf),
     "log1p": (-1.0, math.inf), "exp": (-103.0, 88.0), "exp2": (-149.0, 127.9), "expm1": (-100.0, 88.0),
+    "digamma": (1e-300, math.inf), "erfinv": (-1.0, 1.0), "lgamma": (1e-300, 1e36), "logit": (0.0, 1.0),
     "erfc": (-10.0, 9.9), "erf": (-20.0, 20.0), "sigmoid": (-103.0, 200.0), "tanh": (-200.0, 200.0),
 }  # fmt: skip
+#: infinite there, which mpmath has as an error; see SPECIAL
+POLES = {"erfinv": (-1.0, 1.0), "logit": (0.0, 1.0), "digamma": (0.0,), "lgamma": (0.0,)}
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +92,7 @@ def samples(name: str, dtype: str, count: int) -> np.ndarray:
     low, high = DOMAIN.get(name, (-math.inf, math.inf))
     if math.isfinite(high) and high > 20:
         x = np.concatenate([x, rng.uniform(low, high, count).astype(kind)])
-    return x[np.isfinite(x) & (x >= low) & (x <= high)]
+    return x[np.isfinite(x) & (x >= low) & (x <= high) & ~np.isin(x, POLES.get(name, ()))]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -149,6 +154,11 @@ SPECIAL: dict[str, tuple[tuple[float, float], ...]] = {
     "atanh": ((0.0, 0.0), (-0.0, -0.0), (1, INF), (-1, -INF), (2, NAN), (INF, NAN), (NAN, NAN)),
     "cbrt": ((0.0, 0.0), (-0.0, -0.0), (27, 3.0), (-8, -2.0), (INF, INF), (-INF, -INF), (NAN, NAN)),
     "cos": ((0.0, 1.0), (-0.0, 1.0), (INF, NAN), (-INF, NAN), (NAN, NAN)),
+    "digamma": ((0.0, -INF), (-0.0, INF), (-1, NAN), (-7, NAN), (INF, INF), (-INF, NAN), (NAN, NAN)),
+    "erfinv": ((0.0, 0.0), (-0.0, -0.0), (1, INF), (-1, -INF), (1.5, NAN), (-2, NAN), (INF, NAN), (NAN, NAN)),
+    "lgamma": ((0.0, INF), (-0.0, INF), (1, 0.0), (2, 0.0), (-1, INF), (-9, INF), (INF, INF), (-INF, INF),
+               (3, math.log(2)), (NAN, NAN)),
+    "logit": ((0.0, -INF), (-0.0, -INF), (0.5, 0.0), (1, INF), (1.5, NAN), (-1, NAN), (INF, NAN), (NAN, NAN)),
     "cosh": ((0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, INF), (1e4, INF), (NAN, NAN)),
     "erf": ((0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (30, 1.0), (NAN, NAN)),
     "erfc": ((0.0, 1.0), (INF, 0.0), (-INF, 2.0), (40, 0.0), (NAN, NAN)),
@@ -260,3 +270,96 @@ def test_division_with_remainder(name: str, dtype: str, target: str) -> None:
     x = np.concatenate([x, float64_samples(4000, 1).astype(dtype), np.arange(-500, 500).astype(dtype)])
     y = np.concatenate([y, float64_samples(4000, 2)[::-1].astype(dtype), np.tile(np.arange(1, 11), 100).astype(dtype)])
     assert_same(name, run(name, dtype, target, x, y), reference(x, y), x, y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["lgamma", "digamma"])
+def test_gamma_of_negative_numbers(name: str, target: str) -> None:
+    """Exact but for the digits that cancel near a zero, of which there is one between any two poles."""
+    rng = np.random.default_rng(4)
+    x = -np.concatenate([rng.uniform(0, 6, 150), rng.uniform(6, 60, 50), np.exp2(rng.uniform(-40, 0, 30))])
+    f = (lambda v: mpmath.log(abs(mpmath.gamma(v)))) if name == "lgamma" else mpmath.digamma
+    wanted = exact(f, x)
+    error = np.abs(run(name, "float64", target, x).astype(np.longdouble) - wanted)
+    assert np.max(error / np.maximum(np.abs(wanted), 1)) < (2.3e-16 if name == "lgamma" else 1.5e-15)
+
+
+def run_of_order(name: str, order: int, dtype: str, target: str, x: np.ndarray) -> np.ndarray:
+    return compiled(target, (dtype,), dtype, lambda b, args: emit(b, name, dtype, (dtype,), args, (order,)))(x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("order", [1, 2, 3, 20])
+def test_polygamma(order: int, target: str) -> None:
+    """A few ulp for small orders; each factor of the powers of large ones adds half of one."""
+    rng = np.random.default_rng(5)
+    x = np.concatenate([rng.uniform(0, 20, 40), np.exp2(rng.uniform(-20, 20, 20)), -rng.uniform(0, 9, 15)])
+    wanted = exact(lambda v: mpmath.polygamma(order, v), x)
+    got = run_of_order("polygamma", order, "float64", target, x)
+    error = np.where(x > 0, ulps(got, wanted), 0)
+    worst = int(np.argmax(error))
+    assert error[worst] <= BOUND["polygamma"] + order / 2, x[worst]
+    # Of negative numbers two sides cancel at odd orders of the power.
+    scale = math.factorial(order) * 2.0 ** (order + 1)
+    np.testing.assert_allclose(got[x < 0].astype(float), wanted[x < 0].astype(float), rtol=1e-15 * (order + 3),
+                               atol=1e-15 * scale)
+    single = run_of_order("polygamma", order, "float32", target, x[x > 1.0].astype(np.float32))
+    wanted = exact(lambda v: mpmath.polygamma(order, v), x[x > 1.0].astype(np.float32))
+    small = np.abs(wanted) < 1e-37
+    assert np.max(np.where(small, 0, ulps(single, wanted))) <= 1
+    poles = np.array([0.0, -0.0, -1, -5, INF, -INF, NAN])
+    pole = INF if order % 2 else -INF
+    np.testing.assert_array_equal(
+        run_of_order("polygamma", order, "float64", target, poles), [pole] * 4 + [0, pole, NAN]
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 6])
+def test_sinc(order: int, target: str) -> None:
+    """In units of the derivative's scale pi**order / (order + 1), its size at 0; of order 0 in ulp as well."""
+    def exactly(x: Any) -> Any:
+        """By the recurrence, with digits to spare for what it cancels near 0."""
+        if x == 0:
+            return (-1) ** (order // 2) * mpmath.pi**order / (order + 1) if order % 2 == 0 else mpmath.mpf(0)
+        with mpmath.workdps(40 + order * 14):
+            value, z = mpmath.sincpi(x), mpmath.pi * x
+            for k in range(1, order + 1):
+                value = (mpmath.sin(z + k * mpmath.pi / 2) - k * value) / z
+            return value * mpmath.pi**order
+
+    rng = np.random.default_rng(6)
+    x = np.concatenate([rng.uniform(-6, 6, 40), np.exp2(rng.uniform(-40, 0, 10)), [0.0, 0.5, -1.5, 2.0]])
+    wanted = exact(exactly, x)
+    got = run_of_order("sinc", order, "float64", target, x)
+    scale = math.pi**order / (order + 1)
+    assert np.max(np.abs(got - wanted)) < 1.5e-15 * scale
+    if order == 0:
+        check("sinc", x[wanted != 0], got[wanted != 0], wanted[wanted != 0])
+        np.testing.assert_array_equal(got[wanted == 0], 0)
+        special = run_of_order("sinc", 0, "float64", target, np.array([0.0, 1e15, 3.0, INF, NAN]))
+        np.testing.assert_array_equal(special, [1, 0, 0, NAN, NAN])
+    single = run_of_order("sinc", order, "float32", target, x.astype(np.float32))
+    assert np.max(np.abs(single - exact(exactly, x.astype(np.float32)))) < 1.2e-7 * scale * (order + 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["hypot", "logaddexp", "logaddexp2"])
+def test_pairs(name: str, target: str) -> None:
+    f = {
+        "hypot": lambda x, y: mpmath.sqrt(x * x + y * y),
+        "logaddexp": lambda x, y: mpmath.log(mpmath.exp(x) + mpmath.exp(y)),
+        "logaddexp2": lambda x, y: mpmath.log(mpmath.mpf(2) ** x + mpmath.mpf(2) ** y, 2),
+    }[name]
+    for dtype in ("float32", "float64"):
+        rng = np.random.default_rng(8)
+        if name == "hypot":
+            reach = 37 if dtype == "float32" else 306
+            x = (10 ** rng.uniform(-reach, reach, 300)).astype(dtype)
+            x, y = np.concatenate([x, x]), np.concatenate([x * rng.uniform(0.1, 9, 300), x[::-1]]).astype(dtype)
+        else:  # positive, since the result of two negative numbers may be near 0
+            x, y = rng.uniform(0, 30, (2, 300)).astype(dtype)
+        check(name, list(zip(x, y, strict=True)), run(name, dtype, target, x, y), exact(f, x, y))
+        x, y = pairs([0.0, -0.0, 1, -2.5, 1e30, INF, -INF, NAN], dtype)
+        wanted = getattr(np, name)(x.astype(np.float64), y.astype(np.float64))
+        np.testing.assert_allclose(run(name, dtype, target, x, y), wanted.astype(dtype), rtol=3e-7)
