@@ -106,7 +106,7 @@ def operand(x: ArrayLike, op: str, square: bool = False) -> tuple[Node, DType]:
 
 def _symmetric(node: Node) -> Node:
     """``node``, of which an op will read the lower triangle, with the gradient of a symmetric matrix: half to each of
-    two mirrored elements. What stands above the diagonal may be anything."""
+    two mirrored elements. What stands above the diagonal may be anything; a NaN or infinity there has gradient 0."""
     still = ops.stop_gradient(node)
     zero = ops.where(ops.isfinite(still), ops.subtract(node, still), 0)
     return ops.add(still, ops.multiply(ops.add(zero, linalg.mt(zero)), 0.5))

@@ -63,7 +63,7 @@ def _threshold(values: Node) -> Node:
 def _eigh_reference(node: Node, a: Array) -> Array:
     from ..runtime import lapack
 
-    a, bad = lapack.finite_or_identity(a)
+    a, bad = lapack.finite_or_identity(np.tril(a))
     values, vectors = lapack.filled_with_nan(tuple(np.linalg.eigh(a)), bad)
     return pack_arrays(a.shape[:-2], values, vectors)
 
@@ -97,7 +97,7 @@ def eigh(a: Node) -> Node:
 def _eigvalsh_reference(node: Node, a: Array) -> Array:
     from ..runtime import lapack
 
-    a, bad = lapack.finite_or_identity(a)
+    a, bad = lapack.finite_or_identity(np.tril(a))
     return lapack.filled_with_nan((np.linalg.eigvalsh(a),), bad)[0]
 
 

@@ -192,8 +192,9 @@ for order in ("fro", "nuc", 1, -1, 2, -2, INF, -INF):
     row("matrix_norm", lambda x, p=order: la.matrix_norm(x, ord=p, axis=(2, 0), keepdims=True), normal(2, 3, 4),
         note=f"{order}axes", torch=lambda t, p=order: lambda x: t.linalg.matrix_norm(x, p, (2, 0), True))
     row("norm", lambda x, p=order: la.norm(x, p), SQUARE, note=f"matrix{order}")
+    # PyTorch's cond has no gradient for most orders: it writes into its inverse.
     row("cond", lambda x, p=order: la.cond(x, p), SQUARE, note=f"{order}",
-        torch=lambda t, p=order: lambda x: t.linalg.cond(x, p))
+        torch=lambda t, p=order: lambda x: t.linalg.matrix_norm(x, p) * t.linalg.matrix_norm(t.linalg.inv(x), p))
 row("cond", la.cond, TALLS, torch="cond")
 row("cond", lambda x: la.cond(x, -2), WIDE, note="wide-2", torch=lambda t: lambda x: t.linalg.cond(x, -2))
 row("norm", la.norm, normal(2, 3, 2), torch="norm")
