@@ -107,7 +107,7 @@ def _aligned_index(node: Node, index: ArrayLike, axis: int, op: str) -> tuple[No
     return checked_index(positions, node.shape[a], a), a
 
 
-def gather(x: ArrayLike, axis: int, index: ArrayLike, /) -> Tensor:
+def gather(x: ArrayLike, /, axis: int, index: ArrayLike) -> Tensor:
     """``out[..., i, ...] = x[..., index[..., i, ...], ...]`` (PyTorch's ``gather``): the shape of ``index``.
 
     index: integers, of x's rank; on the other axes at most as large as x.
@@ -119,7 +119,7 @@ def gather(x: ArrayLike, axis: int, index: ArrayLike, /) -> Tensor:
 
 
 def scatter(
-    x: ArrayLike, axis: int, index: ArrayLike, src: ArrayLike, /, mode: str = "set", include_self: bool = True
+    x: ArrayLike, /, axis: int, index: ArrayLike, src: ArrayLike, mode: str = "set", include_self: bool = True
 ) -> Tensor:
     """A copy of ``x`` with ``src[..., i, ...]`` combined in at ``[..., index[..., i, ...], ...]``: PyTorch's
     ``scatter`` and ``scatter_reduce``.
@@ -148,7 +148,7 @@ def scatter(
 
 
 def put_along_axis(
-    x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis: int | None = -1, mode: str = "set"
+    x: ArrayLike, /, indices: ArrayLike, values: ArrayLike, axis: int | None = -1, mode: str = "set"
 ) -> Tensor:
     """A copy of ``x`` with ``values`` at the positions that ``take_along_axis(x, indices, axis)`` reads.
 
@@ -199,7 +199,7 @@ def _write_slices(node: Node, axis: int, positions: Node, source: Node, mode: st
     return Tensor(combined(node, updates, [positions], (axis,), mode, True, op))
 
 
-def index_select(x: ArrayLike, axis: int, index: ArrayLike, /) -> Tensor:
+def index_select(x: ArrayLike, /, axis: int, index: ArrayLike) -> Tensor:
     """The slices of ``x`` at the positions ``index`` (0-d or 1-d) along ``axis``; the axis stays.
 
     Repeated positions add their gradients. IndexError for a position out of range.
@@ -208,7 +208,7 @@ def index_select(x: ArrayLike, axis: int, index: ArrayLike, /) -> Tensor:
     return take(Tensor(node), Tensor(positions), axis=a)
 
 
-def select(x: ArrayLike, axis: int, index: int | ArrayLike, /) -> Tensor:
+def select(x: ArrayLike, /, axis: int, index: int | ArrayLike) -> Tensor:
     """The slice of ``x`` at ``index``, an int or a 0-d integer tensor, along ``axis``, which goes. IndexError."""
     node = as_node(x, None, "select")
     a = normalize_axis(axis, len(node.shape), "select")
@@ -222,7 +222,7 @@ def select(x: ArrayLike, axis: int, index: int | ArrayLike, /) -> Tensor:
 
 
 def index_add(
-    x: ArrayLike, axis: int, index: ArrayLike, source: ArrayLike, /, alpha: float | ArrayLike = 1
+    x: ArrayLike, /, axis: int, index: ArrayLike, source: ArrayLike, alpha: float | ArrayLike = 1
 ) -> Tensor:
     """A copy of ``x`` with slice i of ``alpha * source`` added to its slice ``index[i]`` along ``axis``.
 
@@ -239,7 +239,7 @@ def index_add(
     return _write_slices(node, a, positions, added, "add", "index_add")
 
 
-def index_copy(x: ArrayLike, axis: int, index: ArrayLike, source: ArrayLike, /) -> Tensor:
+def index_copy(x: ArrayLike, /, axis: int, index: ArrayLike, source: ArrayLike) -> Tensor:
     """A copy of ``x`` whose slice ``index[i]`` along ``axis`` is slice i of ``source``; of repeated ones the last wins.
 
     source: of x's shape, but as long on ``axis`` as ``index`` (0-d or 1-d). Raises ShapeError, DTypeError, IndexError.
@@ -248,7 +248,7 @@ def index_copy(x: ArrayLike, axis: int, index: ArrayLike, source: ArrayLike, /) 
     return _write_slices(node, a, positions, stored_node(source, node.dtype, "index_copy"), "set", "index_copy")
 
 
-def index_fill(x: ArrayLike, axis: int, index: ArrayLike, value: ArrayLike, /) -> Tensor:
+def index_fill(x: ArrayLike, /, axis: int, index: ArrayLike, value: ArrayLike) -> Tensor:
     """A copy of ``x`` whose slices at ``index`` (0-d or 1-d) along ``axis`` are ``value``, a number or 0-d tensor."""
     node, a, positions = _line(x, axis, index, "index_fill")
     filled = stored_node(value, node.dtype, "index_fill")
@@ -258,7 +258,7 @@ def index_fill(x: ArrayLike, axis: int, index: ArrayLike, value: ArrayLike, /) -
     return _write_slices(node, a, positions, move.broadcast_to(filled, shape), "set", "index_fill")
 
 
-def index_put(x: ArrayLike, indices: Any, values: ArrayLike, /, accumulate: bool = False) -> Tensor:
+def index_put(x: ArrayLike, /, indices: Any, values: ArrayLike, accumulate: bool = False) -> Tensor:
     """A copy of ``x`` after ``x[indices] = values``, or, with ``accumulate``, with ``values`` added there, as often as
     a position is repeated. ``indices`` is a tuple of arrays, one an axis, or any index.
 

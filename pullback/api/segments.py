@@ -49,7 +49,7 @@ def _reduce(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None, m
     return combined(start, node, [one_slot_each(ids, count, f"{op}: segment")], (0,), mode, mode != "mean", op)
 
 
-def segment_sum(data: ArrayLike, segment_ids: ArrayLike, /, num_segments: int | None = None) -> Tensor:
+def segment_sum(data: ArrayLike, /, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """``out[s]``: the sum of the slices ``data[i]`` with ``segment_ids[i] == s``; 0 for a segment without any.
 
     data: of shape I + rest.   segment_ids: integers of shape I in [0, num_segments), in any order.
@@ -61,24 +61,24 @@ def segment_sum(data: ArrayLike, segment_ids: ArrayLike, /, num_segments: int | 
     return Tensor(_reduce(data, segment_ids, num_segments, "add", "segment_sum"))
 
 
-def segment_prod(data: ArrayLike, segment_ids: ArrayLike, /, num_segments: int | None = None) -> Tensor:
+def segment_prod(data: ArrayLike, /, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """As :func:`segment_sum`, the product; 1 for a segment without elements. Its gradient is exact at factors of 0."""
     return Tensor(_reduce(data, segment_ids, num_segments, "multiply", "segment_prod"))
 
 
-def segment_max(data: ArrayLike, segment_ids: ArrayLike, /, num_segments: int | None = None) -> Tensor:
+def segment_max(data: ArrayLike, /, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """As :func:`segment_sum`, the largest, in the dtype of ``data``; -inf (integers: the smallest number that the dtype
     holds, bool: False) for a segment without elements, as in JAX. Equal elements share the gradient evenly."""
     return Tensor(_reduce(data, segment_ids, num_segments, "max", "segment_max"))
 
 
-def segment_min(data: ArrayLike, segment_ids: ArrayLike, /, num_segments: int | None = None) -> Tensor:
+def segment_min(data: ArrayLike, /, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """As :func:`segment_sum`, the smallest, in the dtype of ``data``; inf (integers: the largest number that the dtype
     holds, bool: True) for a segment without elements, as in JAX. Equal elements share the gradient evenly."""
     return Tensor(_reduce(data, segment_ids, num_segments, "min", "segment_min"))
 
 
-def segment_mean(data: ArrayLike, segment_ids: ArrayLike, /, num_segments: int | None = None) -> Tensor:
+def segment_mean(data: ArrayLike, /, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """As :func:`segment_sum`, the mean, for integers in the default float dtype; 0 for a segment without elements."""
     node = floating(as_node(data, None, "segment_mean"))
     return Tensor(_reduce(Tensor(node), segment_ids, num_segments, "mean", "segment_mean"))

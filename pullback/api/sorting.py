@@ -51,7 +51,7 @@ def sort(x: ArrayLike, /, axis: int | None = -1, descending: bool = False, stabl
     return Tensor(ops.sort(node, a, bool(descending)))
 
 
-def topk(x: ArrayLike, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
+def topk(x: ArrayLike, /, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The ``k`` largest (or smallest) elements along ``axis`` and their positions (int64): ``(values, indices)``.
 
     The largest (smallest) comes first, whether or not ``sorted`` asks for it, of equal elements the first. NaN counts
