@@ -125,14 +125,14 @@ def _extreme(
     running = function(node, position, reverse)
     if not return_indices:
         return Tensor(running)
-    extent = node.shape[position]
     line = tuple([extent if a == position else 1 for a, extent in enumerate(node.shape)])
-    where = leaf.iota(line, position, dtypes.int64)
+    places = leaf.iota(line, position, dtypes.int64)
+    taken = scan.taken_steps(node, running)
     if reverse:  # positions fall along the walk
-        taken = ops.where(scan.taken_steps(node, running), where, extent)
-        return Tensor(running), Tensor(scan.scan_min(taken, position, True))
-    taken = ops.where(scan.taken_steps(node, running), where, -1)
-    return Tensor(running), Tensor(scan.scan_max(taken, position))
+        latest = scan.scan_min(ops.where(taken, places, node.shape[position]), position, True)
+    else:
+        latest = scan.scan_max(ops.where(taken, places, -1), position)
+    return Tensor(running), Tensor(latest)
 
 
 def cummax(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .builder import VectorBuilder
 from .combine import COMBINE, identity
-from .values import REGISTER, Value, is_float
+from .values import LLVM_TYPE, REGISTER, Value, is_float
 
 GATED = ("gated", "strong")
 
@@ -138,9 +138,8 @@ def _in_order(
     result = Value("poison", before.dtype)
     for number in reversed(range(b.width)) if reverse else range(b.width):
         value, carry = step(one, scan, carry, [lane(x, number) for x in operands])
-        element = one.typed(value).split("x ")[1].split(">")[0]
-        text = f"insertelement {b.typed(result)}, {element} {one.first(value)}, i64 {number}"
-        result = b.pure(text, before.dtype)
+        element = f"{LLVM_TYPE[value.dtype]} {one.first(value)}"
+        result = b.pure(f"insertelement {b.typed(result)}, {element}, i64 {number}", before.dtype)
     return result, b.splat(one.first(carry), carry.dtype)
 
 
