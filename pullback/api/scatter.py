@@ -268,7 +268,7 @@ def index_put(x: ArrayLike, /, indices: Any, values: ArrayLike, accumulate: bool
     return Tensor(update(as_node(x, None, "index_put"), index, values, "add" if accumulate else "set"))
 
 
-def one_slot_each(node: Node, count: int, op: str) -> Node:
-    """Checked numbers in [0, count) of things to count or sum up; negative ones are out of range, too."""
+def checked_numbers(node: Node, count: int, op: str) -> Node:
+    """Numbers of classes, segments and the like as int64, checked to lie in [0, count)."""
     # As unsigned numbers negative ones are out of range too, instead of counting from the end.
     return ops.check_index(cast_node(node, dtypes.uint64) if node.dtype.kind == "i" else node, count, op)

@@ -19,7 +19,7 @@ from .convert import ArrayLike, as_node, cast_node, floating, promote
 from .indexing import integer_node
 from .positions import checked_size, known_value
 from .reduction import accumulator_dtype
-from .scatter import combined, neutral, one_slot_each
+from .scatter import checked_numbers, combined, neutral
 from .sorting import searchsorted_node
 
 # -- segments ----------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def _reduce(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None, m
     start = leaf.full((count, *node.shape[front:]), neutral("add" if mode == "mean" else mode, node.dtype), node.dtype)
     if not node.size and not ids.size:
         return start
-    return combined(start, node, [one_slot_each(ids, count, f"{op}: segment")], (0,), mode, mode != "mean", op)
+    return combined(start, node, [checked_numbers(ids, count, f"{op}: segment")], (0,), mode, mode != "mean", op)
 
 
 def segment_sum(data: ArrayLike, /, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
-from ..api import convert, indexing, manipulation, reduction
+from ..api import convert, indexing, manipulation, reduction, scatter
 from ..api import elementwise as ew
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..ops import elementwise as ops
 from ..ops import leaf
 from ..tensor import Tensor
 from .operands import constant, float_tensor
@@ -48,10 +47,7 @@ def padding_row(padding_idx: int, count: int, op: str) -> int:
 
 def checked_labels(labels: Tensor, classes: int, op: str) -> Tensor:
     """Class numbers as int64; one that is negative or not below ``classes`` raises IndexError when it is evaluated."""
-    node = labels.node
-    # As unsigned numbers negative labels are out of range too, instead of counting from the end.
-    node = ops.cast(node, dtypes.uint64) if node.dtype.kind == "i" else node
-    return Tensor(ops.check_index(node, classes, op))
+    return Tensor(scatter.checked_numbers(labels.node, classes, op))
 
 
 def one_hot(labels: Any, num_classes: int = -1, dtype: Any = dtypes.int64) -> Tensor:
