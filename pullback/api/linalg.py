@@ -17,8 +17,8 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, ShapeError
 from ..graph.node import Node
+from ..ops import determinant, leaf, linalg, spectral
 from ..ops import elementwise as ops
-from ..ops import leaf, linalg, spectral
 from ..ops import movement as move
 from ..ops import reduction as fold
 from ..shapes import broadcast_shapes, size_of
@@ -371,13 +371,13 @@ def rank_node(values: Node, rtol: float, atol: float = 0.0) -> Node:
 def det(x: ArrayLike, /) -> Tensor:
     """The determinant. Its first two derivatives are exact for singular matrices too (cofactors, without division)."""
     node, dtype = operand(x, "det", square=True)
-    return Tensor(cast_node(linalg.det(node), dtype))
+    return Tensor(cast_node(determinant.det(node), dtype))
 
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
     """Sign of the determinant, and the logarithm of its size (0 and -inf for a singular matrix, with gradient NaN)."""
     node, dtype = operand(x, "slogdet", square=True)
-    packed = linalg.slogdet(node)
+    packed = determinant.slogdet(node)
     last = len(packed.shape) - 1
     sign, logarithm = (
         Tensor(cast_node(move.reshape(move.slice_axis(packed, last, i, i + 1), node.shape[:-2]), dtype)) for i in (0, 1)

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..dtypes import DType
 from ..graph.node import Node, bind
 from ..shapes import Shape
 from . import elementwise as e
 from . import leaf, movement
-from .family import Array, mixed_error, rank_error
+from .family import Array
 from .linalg import (
     Tangents,
-    check_matrix,
     column,
     diagonal,
     infer_matrix,
+    infer_pair,
     lower_part,
     matrix_op,
     mirrored,
@@ -354,16 +353,6 @@ def _expm_tangent(node: Node, tangents: Tangents) -> Node:
     return bind(EXPM_TANGENT, (node.inputs[0], tangents[0]))  # type: ignore[arg-type]
 
 
-def _infer_expm_tangent(inputs: tuple[Node, ...]) -> tuple[Shape, DType]:
-    a, tangent = inputs
-    check_matrix("expm_tangent", a, True)
-    if a.dtype is not tangent.dtype:
-        raise mixed_error("expm_tangent", a, tangent)
-    if a.shape != tangent.shape:
-        raise rank_error("expm_tangent", "the operands must have one shape", a, tangent)
-    return a.shape, a.dtype
-
-
 def _expm_tangent_reference(node: Node, a: Array, tangent: Array) -> Array:
     from ..runtime import lapack
 
@@ -395,7 +384,7 @@ EXPM = matrix_op(
     "matrix exponential, by scaling and squaring",
 )
 EXPM_TANGENT = matrix_op(
-    "expm_tangent", _infer_expm_tangent, _expm_tangent_reference,
+    "expm_tangent", infer_pair("expm_tangent"), _expm_tangent_reference,
     Linear(_transpose_expm_tangent, (1,), others=_expm_second), "derivative of the matrix exponential along a tangent",
 )
 
