@@ -53,7 +53,7 @@ ROWS = [
     Row("linear", pb.linear, _operands((2, 2, 3), (4, 3), (4,)), torch=lambda t: t.nn.functional.linear),
     Row("linear", pb.linear, _operands((3,), (4, 3)), note="vector", torch=lambda t: t.nn.functional.linear),
     Row("linear", lambda x, w, b: pb.linear(x, w, bias=b), _operands((2, 3), (3,), ()), note="one output",
-        torch=lambda t: t.nn.functional.linear),
+        torch=lambda t: lambda x, w, b: x @ w + b),
     Row("bilinear", pb.bilinear, _operands((4, 2), (4, 3), (2, 2, 3), (2,)), torch=lambda t: t.nn.functional.bilinear),
     Row("bilinear", pb.bilinear, _operands((2,), (4, 3), (2, 2, 3)), note="broadcast"),
     *[Row("einsum", lambda *x, s=subscripts: pb.einsum(s, *x), _operands(*shapes), note=subscripts,
