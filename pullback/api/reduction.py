@@ -20,6 +20,7 @@ from ..ops import elementwise as ops
 from ..ops import leaf
 from ..ops import movement as move
 from ..ops import reduction as fold
+from ..ops.norm import vector_norm
 from ..shapes import broadcast_shapes, normalize_axes, normalize_axis, reduced_shape, size_of
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, cast_node, promote, scalar_node
@@ -245,12 +246,18 @@ def mean_node(
 
     mask: which elements count; the others must be 0 already.
     """
-    total = fold.reduce_sum(node, axes, keepdims)
+    return ops.divide(fold.reduce_sum(node, axes, keepdims), _divisor(node, axes, keepdims, fewer, mask))
+
+
+def _divisor(
+    node: Node, axes: tuple[int, ...], keepdims: bool, fewer: float, mask: Node | None
+) -> Node | float:
+    """How many elements there are over ``axes``, less ``fewer``, at least 0."""
     if mask is None:
-        return ops.divide(total, builtins.max(size_of(node.shape[a] for a in axes) - fewer, 0.0))
+        return builtins.max(size_of(node.shape[a] for a in axes) - fewer, 0.0)
     mask = move.broadcast_to(mask, node.shape)
     count = ops.cast(fold.reduce_sum(ops.cast(mask, dtypes.int64), axes, keepdims), node.dtype)
-    return ops.divide(total, ops.maximum(ops.subtract(count, fewer), 0) if fewer else count)
+    return ops.maximum(ops.subtract(count, fewer), 0) if fewer else count
 
 
 def mean(
@@ -270,12 +277,15 @@ def variance_node(
     node: Node, axes: tuple[int, ...], keepdims: bool, correction: float, mask: Node | None = None
 ) -> Node:
     """Two passes: the mean first, then the mean square of what is left, which does not cancel."""
+    return mean_node(ops.square(_centred(node, axes, mask)), axes, keepdims, correction, mask)
+
+
+def _centred(node: Node, axes: tuple[int, ...], mask: Node | None) -> Node:
+    """The distances from the mean; 0 for elements that do not count."""
     if mask is None:
-        centred = ops.subtract(node, mean_node(node, axes, True))
-    else:
-        chosen = ops.where(mask, node, 0)
-        centred = ops.where(mask, ops.subtract(chosen, mean_node(chosen, axes, True, mask=mask)), 0)
-    return mean_node(ops.square(centred), axes, keepdims, correction, mask)
+        return ops.subtract(node, mean_node(node, axes, True))
+    chosen = ops.where(mask, node, 0)
+    return ops.where(mask, ops.subtract(chosen, mean_node(chosen, axes, True, mask=mask)), 0)
 
 
 def var(
@@ -306,17 +316,15 @@ def std(
     ddof: float | None = None,
     where: ArrayLike | None = None,
 ) -> Tensor:
-    """Standard deviation, the square root of :func:`var`; its gradient where it is 0 is 0."""
+    """Standard deviation, the square root of :func:`var`; its gradient where it is 0 is 0.
+
+    It is computed as a norm, so that it does not overflow where the variance does.
+    """
     node, axes, result = statistic_operand(x, axis, None, "std")
     mask = _mask(where, node, "std")
-    variance = variance_node(node, axes, keepdims, correction if ddof is None else ddof, mask)
-    return Tensor(cast_node(root_node(variance), result))
-
-
-def root_node(node: Node) -> Node:
-    """Square root of a sum of squares, with derivative 0 (of every order) where it is 0; NaN keeps a derivative NaN."""
-    zero = ops.equal(node, 0)
-    return ops.where(zero, ops.stop_gradient(node), ops.sqrt(ops.where(zero, 1, node)))
+    divisor = _divisor(node, axes, keepdims, correction if ddof is None else ddof, mask)
+    root = ops.sqrt(divisor) if isinstance(divisor, Node) else math.sqrt(divisor)
+    return Tensor(cast_node(ops.divide(vector_norm(_centred(node, axes, mask), axes, keepdims), root), result))
 
 
 def logsumexp(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:

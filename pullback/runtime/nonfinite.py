@@ -204,9 +204,9 @@ class _Finder:
 
 def _shrink(mask: Array, shape: tuple[int, ...]) -> Array:
     """``mask`` over the result of an elementwise op, as one over an operand of ``shape`` that was broadcast to it."""
-    mask = mask.any(axis=tuple(range(mask.ndim - len(shape))))
+    mask = np.asarray(mask.any(axis=tuple(range(mask.ndim - len(shape)))))
     axes = tuple([axis for axis, extent in enumerate(shape) if extent == 1 and mask.shape[axis] != 1])
-    return mask.any(axis=axes, keepdims=True)
+    return np.asarray(mask.any(axis=axes, keepdims=True))
 
 
 def _what(node: Node) -> str:
