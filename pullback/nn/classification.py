@@ -101,6 +101,11 @@ def _log_sum(total: Tensor) -> Tensor:
     return ew.where(empty, -math.inf, ew.log(ew.where(empty, 1.0, total)))
 
 
+def _label_logit(x: Tensor, chosen: Tensor, largest: Tensor, axis: int) -> Tensor:
+    """The label's logit less the largest one."""
+    return fold.sum(ew.where(chosen, x, 0.0), axis=axis) - manipulation.squeeze(largest, axis=axis)
+
+
 def _dense_losses(x: Tensor, target: Tensor, weights: Tensor | None, axis: int, smoothing: float) -> Tensor:
     if target.shape != x.shape:
         raise ShapeError(
@@ -113,7 +118,7 @@ def _dense_losses(x: Tensor, target: Tensor, weights: Tensor | None, axis: int, 
     if weights is not None:
         target = target * weights
     # Less the largest logit, so that logits that are large as a whole do not cancel.
-    shifted, total = exponentials(x, axis, "cross_entropy")
+    _, shifted, total = exponentials(x, axis, "cross_entropy")
     normaliser = manipulation.squeeze(_log_sum(total), axis=axis)
     return fold.sum(target, axis=axis) * normaliser - fold.sum(_strong(target, shifted), axis=axis)
 
@@ -144,9 +149,9 @@ def _label_losses(
 ) -> tuple[Tensor, Tensor | None]:
     classes = x.shape[axis]
     chosen, counted = _chosen(target, x, axis, ignore_index, "cross_entropy")
-    shifted, total = exponentials(x, axis, "cross_entropy")
+    largest, shifted, total = exponentials(x, axis, "cross_entropy")
     normaliser = manipulation.squeeze(_log_sum(total), axis=axis)
-    losses = normaliser - fold.sum(ew.where(chosen, shifted, 0.0), axis=axis)
+    losses = normaliser - _label_logit(x, chosen, largest, axis)
     mass = None
     if weights is not None:
         mass = fold.sum(ew.where(chosen, weights, 0.0), axis=axis)
@@ -217,9 +222,9 @@ def masked_cross_entropy(logits: Any, labels: Any, weights: Any, *, axis: int = 
         is_stray = ew.logical_and(w == 0.0, ew.logical_or(target < 0, target >= x.shape[axis]))
         target = ew.where(is_stray, 0, target)
     chosen, _ = _chosen(target, x, axis, None, op)
-    shifted, total = exponentials(x, axis, op)
+    largest, _, total = exponentials(x, axis, op)
     normaliser = manipulation.squeeze(_log_sum(total), axis=axis)
-    losses = _strong(w, normaliser - fold.sum(ew.where(chosen, shifted, 0.0), axis=axis))
+    losses = _strong(w, normaliser - _label_logit(x, chosen, largest, axis))
     mass = fold.sum(ew.abs(w))
     empty = mass == 0.0
     return narrowed(ew.where(empty, 0.0, fold.sum(losses) / ew.where(empty, 1.0, mass)), dtype)

@@ -1,12 +1,10 @@
 """Normalisation: layer, group, batch and instance norm, and RMS norm.
 
-Statistics are of float32 at least. Neither their squares nor their gradients overflow for inputs that are themselves
-finite: rows with elements beyond 1e14 (float32; 1e144 for float64) are scaled first.
+Statistics are of float32 at least, in which elements may be as large as 1e19: their squares are scaled.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .. import dtypes
@@ -44,32 +42,30 @@ def _result_dtypes(x: Tensor, *parameters: Any) -> tuple[DType, DType]:
 # -- the mean square, without overflow ---------------------------------------------------------------------------------
 
 
-def _scale(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Any, Any]:
-    """A power of two by which sums of squares of ``x`` are finite, and ``eps`` times its square.
+def _shrink(dtype: DType, eps: float) -> float:
+    """A power of two that elements are multiplied by before they are squared.
 
-    It is 1 unless elements are so large that eps is nothing beside their squares. The normalised result does not depend
-    on it, so it is a constant to derivatives.
+    In float32 the square of 1e19 is close to the largest number, and a sum of some is beyond it. What becomes too small
+    by it is nothing beside eps. It is no smaller, so that powers of the root in higher derivatives are finite too.
     """
-    if not x.size:
-        return 1.0, eps
-    exponent = math.frexp(dtypes.finfo(x.dtype).max)[1]
-    total = constant(reduction.sum(ew.abs(x), axis=axes, keepdims=True))
-    is_large = total > 2.0 ** (exponent * 3 // 8)
-    down = 2.0 ** -(exponent * 5 // 8)
-    # Not 0, by which a constant row, whose variance is 0, would be divided.
-    floor = max(eps * down * down, dtypes.finfo(x.dtype).smallest_normal) if eps > 0.0 else eps
-    one = convert.astype(1.0, x.dtype)
-    return ew.where(is_large, down, one), ew.where(is_large, floor, one * eps)
+    return 2.0**-10 if dtype is dtypes.float32 and eps >= 1e-20 else 1.0
+
+
+def _inverse_root(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """``1 / sqrt(mean(x^2) + eps)`` and ``mean(x^2)`` over ``axes``, with extent 1."""
+    shrink = _shrink(x.dtype, eps)
+    shrunk = x * shrink if shrink != 1.0 else x
+    square = reduction.mean(shrunk * shrunk, axis=axes, keepdims=True)
+    root = ew.rsqrt(square + eps * shrink**2)
+    return (root, square) if shrink == 1.0 else (root * shrink, square / shrink**2)
 
 
 def _standardise(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """``(x - mean) / sqrt(variance + eps)`` over ``axes``, the mean and the variance (with axes of extent 1)."""
     mean = reduction.mean(x, axis=axes, keepdims=True)
-    scale, floor = _scale(x, axes, eps)
     centred = x - mean
-    scaled = centred * scale
-    variance = reduction.mean(scaled * scaled, axis=axes, keepdims=True)
-    return centred * (ew.rsqrt(variance + floor) * scale), mean, variance / scale / scale
+    root, variance = _inverse_root(centred, axes, eps)
+    return centred * root, mean, variance
 
 
 def _affine(x: Tensor, weight: Any, bias: Any) -> Tensor:
@@ -112,9 +108,7 @@ def rms_norm(
         eps = dtypes.finfo(x.dtype).eps
     dtype, wide = _result_dtypes(x, weight)
     x = narrowed(x, wide)
-    scale, floor = _scale(x, axes, eps)
-    scaled = x * scale
-    result = x * (ew.rsqrt(reduction.mean(scaled * scaled, axis=axes, keepdims=True) + floor) * scale)
+    result = x * _inverse_root(x, axes, eps)[0]
     return narrowed(_affine(result, weight, None), dtype)
 
 
