@@ -15,7 +15,7 @@ import numpy as np
 from .. import dtypes
 from ..errors import ArgumentError, DTypeError, ShapeError, TraceError
 from ..graph.node import Node
-from ..interop import is_traced, materialize, traced_error
+from ..interop import materialize
 from ..ops import elementwise as ops
 from ..ops import indexing as index_ops
 from ..ops import leaf
@@ -288,21 +288,22 @@ def repeat(
         raise ShapeError(f"repeat: counts of shape {counted.shape} for axis {a} of extent {extent}")
     if total_repeat_length is not None:
         return Tensor(_repeat_to(node, a, counted, as_shape(int(total_repeat_length), "repeat")[0]))
-    if not isinstance(repeats, Tensor):
-        counts = np.asarray(repeats)
-    elif is_traced(counted):
-        raise TraceError(
-            f"{traced_error(counted, 'repeat: the sum of the counts')}; or give the extent of the result with "
-            "total_repeat_length="
-        )
-    else:
-        counts = materialize(counted, "repeat")
+    counts = _known_counts(repeats)
     if counts.size and counts.min() < 0:
         raise ArgumentError(f"repeat: counts must not be negative, got {counts.min()}")
     if counts.size == 1:
         return Tensor(_repeat_evenly(node, a, int(counts.reshape(()))))
     positions = leaf.data(np.repeat(np.arange(extent), counts), False)
     return Tensor(move.move_axis(index_ops.gather(node, [positions], (a,)), 0, a))
+
+
+def _known_counts(repeats: ArrayLike) -> np.ndarray[Any, Any]:
+    if not isinstance(repeats, Tensor):
+        return np.asarray(repeats)
+    try:
+        return materialize(repeats.node, "repeat")
+    except TraceError as error:
+        raise TraceError(f"repeat: give the extent of the result, total_repeat_length=; {error}") from None
 
 
 def _repeat_evenly(node: Node, axis: int, count: int) -> Node:

@@ -66,7 +66,8 @@ def test_dtypes():
     ("message", "call"),
     [
         ("windows of 6 do not fit axis 1", lambda: pb.unfold(X, 1, 6, 1)),
-        ("windows of 0", lambda: pb.unfold(X, 1, 0, 1)), ("step", lambda: pb.unfold(X, 1, 2, 0)), ("unfold: axis 3", lambda: pb.unfold(X, 3, 1, 1)),
+        ("windows of 0", lambda: pb.unfold(X, 1, 0, 1)), ("step", lambda: pb.unfold(X, 1, 2, 0)),
+        ("unfold: axis 3", lambda: pb.unfold(X, 3, 1, 1)),
         ("2 window sizes for 3 axes", lambda: pb.sliding_window_view(X, (1, 2))),
         ("sliding_window_view: windows of 5", lambda: pb.sliding_window_view(X, 5, axis=0)),
         ("axis 3", lambda: pb.sliding_window_view(X, 1, axis=3)),
