@@ -163,17 +163,20 @@ class _Finder:
             return mask, []
         mended = [np.where(fault, np.ones((), x.dtype), x) if i in guilty else x
                   for i, (x, fault) in enumerate(zip(operands, faults))]
-        own = mask & bad(self._apply(node, mended))
-        rest = mask & ~own
-        if not rest.any():
-            return own, []
-        if len(guilty) > 1:
-            alone = []
-            for i in guilty:
-                result = self._apply(node, [operands[k] if k == i else mended[k] for k in range(len(operands))])
-                if (rest & bad(result)).any():
-                    alone.append(i)
-            guilty = alone or guilty
+        try:
+            own = mask & bad(self._apply(node, mended))
+            rest = mask & ~own
+            if not rest.any():
+                return own, []
+            if len(guilty) > 1:
+                alone = []
+                for i in guilty:
+                    result = self._apply(node, [operands[k] if k == i else mended[k] for k in range(len(operands))])
+                    if (rest & bad(result)).any():
+                        alone.append(i)
+                guilty = alone or guilty
+        except (ValueError, ArithmeticError):  # a decomposition that does not exist for the mended values
+            own = np.zeros_like(mask)
         return own, [(node.inputs[i], faults[i]) for i in guilty]
 
     # -- messages ----------------------------------------------------------------------------------------------------
