@@ -56,7 +56,8 @@ def _inverse_root(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor,
     shrink = _shrink(x.dtype, eps)
     shrunk = x * shrink if shrink != 1.0 else x
     square = reduction.mean(shrunk * shrunk, axis=axes, keepdims=True)
-    root = ew.rsqrt(square + eps * shrink**2)
+    # In two steps, so that the derivative does not hold the root's third power, which is too small for large x.
+    root = 1.0 / ew.sqrt(square + eps * shrink**2)
     return (root, square) if shrink == 1.0 else (root * shrink, square / shrink**2)
 
 
