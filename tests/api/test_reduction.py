@@ -161,3 +161,113 @@ def test_more_ties_than_float16_can_count():
     x = pb.zeros(70000, dtype="float16")
     gradient = np.asarray(pb.grad(lambda a: pb.max(a))(x), np.float64)
     np.testing.assert_allclose(gradient, np.float16(1 / 70000), rtol=0.01)
+
+
+# -- where and initial -------------------------------------------------------------------------------------------------
+
+MASK = np.random.default_rng(3).random(X.shape) < 0.6
+STARTS = {"sum": 2.5, "prod": 0.5, "max": 0.1, "min": -0.1}
+
+
+@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("axis", [None, 1, (0, -1)])
+def test_where_and_initial(name, axis):
+    for mask in (MASK, MASK[:1, :, :1], np.zeros_like(MASK), True):
+        got = getattr(pb, name)(X, axis=axis, initial=STARTS[name], where=mask, keepdims=True)
+        expected = getattr(np, name)(X, axis=axis, initial=STARTS[name], where=mask, keepdims=True)
+        np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-12)
+        method = getattr(pb.asarray(X), name)(axis=axis, initial=STARTS[name], where=mask, keepdims=True)
+        np.testing.assert_array_equal(np.asarray(method), np.asarray(got))
+        through_numpy = getattr(np, name)(pb.asarray(X), axis=axis, initial=STARTS[name], where=mask, keepdims=True)
+        np.testing.assert_array_equal(np.asarray(through_numpy), np.asarray(got))
+
+
+@pytest.mark.parametrize("name", ["mean", "var", "std", "any", "all"])
+@pytest.mark.parametrize("axis", [None, 1, (0, -1)])
+def test_where(name, axis):
+    x = X if name not in ("any", "all") else X > 0
+    for mask in (MASK, np.add.outer(np.arange(4), np.arange(5)) % 2 == 0):
+        got = np.asarray(getattr(pb, name)(x, axis=axis, where=mask))
+        np.testing.assert_allclose(got, getattr(np, name)(x, axis=axis, where=mask), rtol=1e-12)
+    assert pb.var(X, where=MASK, correction=1).item() == pytest.approx(X.var(where=MASK, ddof=1))
+    assert np.isnan(pb.mean(X, where=False).item()) and np.isnan(pb.std(X, where=np.zeros_like(MASK)).item())
+
+
+def test_an_initial_value_makes_empty_extremes():
+    assert pb.max(np.zeros((0,)), initial=-3.0).item() == -3
+    assert pb.min(np.zeros((2, 0), np.int8), axis=1, initial=5).tolist() == [5, 5]
+    assert pb.max(np.array([-4, -2], np.int8), initial=-128, where=[True, False]).item() == -4
+    assert pb.max(np.array([False]), initial=True).item() is True
+    assert pb.min(np.array([True]), initial=True, where=[False]).item() is True
+    assert pb.max(np.array([1, 2]), initial=2.5).item() == 2.5
+
+
+def test_masked_elements_have_no_gradient():
+    x = pb.asarray(np.array([np.nan, 1.0, np.inf, 3.0]))
+    keep = np.array([False, True, False, True])
+    for function, expected in (
+        (lambda a: pb.sum(a * a, where=keep), [0, 2, 0, 6]), (lambda a: pb.prod(a, where=keep), [0, 3, 0, 1]),
+        (lambda a: pb.mean(a, where=keep), [0, 0.5, 0, 0.5]),
+        (lambda a: pb.max(a, initial=0, where=keep), [0, 0, 0, 1]),
+        (lambda a: pb.var(a, where=keep), [0, -1, 0, 1]), (lambda a: pb.std(a, where=keep), [0, -0.5, 0, 0.5]),
+        (lambda a: pb.mean(a, where=False), [0] * 4), (lambda a: pb.std(a, where=np.zeros(4, bool)), [0] * 4),
+    ):  # fmt: skip
+        for transform in (pb.grad, pb.jacfwd, lambda f: pb.jit(pb.grad(f))):
+            np.testing.assert_allclose(np.asarray(transform(function)(x)), expected, rtol=1e-12)
+    two = pb.grad(lambda a: pb.max(a, initial=3.0, where=keep))
+    assert np.asarray(two(x)).tolist() == [0, 0, 0, 0.5]
+
+
+def test_errors_of_where_and_initial():
+    with pytest.raises(pb.ArgumentError, match="needs initial="):
+        pb.max(X, where=MASK)
+    with pytest.raises(pb.DTypeError, match="where= must be bool"):
+        pb.sum(X, where=np.ones(5))
+    with pytest.raises(pb.ShapeError, match=r"where= of shape \(2, 3, 4, 5\)"):
+        pb.sum(X, where=np.ones((2, 3, 4, 5), bool))
+    with pytest.raises(pb.ShapeError, match="do not broadcast"):
+        pb.mean(X, where=np.ones(3, bool))
+    with pytest.raises(pb.ShapeError, match="initial= of shape"):
+        pb.sum(X, initial=np.ones(2))
+    with pytest.raises(pb.RangeError, match="300"):
+        pb.prod(np.ones(2, np.int8), dtype="int8", initial=300)
+
+
+# -- at the edges ------------------------------------------------------------------------------------------------------
+
+
+def test_ties_over_several_axes_share_evenly():
+    x = pb.asarray(np.array([[[2.0, 2.0], [1.0, 2.0]], [[0.0, 5.0], [5.0, 1.0]]]))
+    expected = np.array([[[1, 1], [0, 1]], [[0, 1.5], [1.5, 0]]]) / 3
+    for transform in (pb.grad, pb.jacfwd):
+        got = np.asarray(transform(lambda a: pb.sum(pb.max(a, axis=(1, 2))))(x))
+        np.testing.assert_allclose(got, expected, rtol=1e-15)
+        np.testing.assert_allclose(np.asarray(transform(lambda a: pb.sum(pb.min(-a, axis=(2, 1))))(x)), -expected)
+
+
+def test_logsumexp_at_any_scale():
+    for scale in (1e19, 1e-19):
+        np.testing.assert_allclose(np.asarray(pb.logsumexp(scale * X, axis=1)), special.logsumexp(scale * X, axis=1))
+        gradient = np.asarray(pb.grad(lambda a, s=scale: pb.sum(pb.logsumexp(s * a, axis=1)))(pb.asarray(X))) / scale
+        np.testing.assert_allclose(gradient, special.softmax(scale * X, axis=1), rtol=1e-12)
+    with_infinity = pb.grad(lambda a: pb.logsumexp(a))(pb.asarray([np.inf, 0.0]))
+    assert np.isfinite(np.asarray(with_infinity)).all()
+
+
+def test_spread_of_one_element_is_zero():
+    x = pb.asarray(np.array([[3.0], [np.inf]]))
+    assert pb.std(x[:1], axis=1).tolist() == [0] and pb.var(x[:1], axis=1).tolist() == [0]
+    for function in (pb.std, pb.var):
+        for transform in (pb.jacrev, pb.jacfwd, pb.hessian):
+            assert not np.asarray(transform(lambda a, f=function: f(a, axis=1))(x[:1])).any()
+    assert np.isnan(pb.std(x[:1], axis=1, correction=1).item())
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "var", "std", "logsumexp"])
+def test_layouts(name):
+    function = getattr(pb, name)
+    plain = np.asarray(function(X, axis=1))
+    for view in (np.asfortranarray(X), X[:, ::-1], X.astype(">f8"), np.repeat(X, 2, axis=2)[:, :, ::2]):
+        np.testing.assert_allclose(np.asarray(function(view, axis=1)), plain, rtol=1e-13)
+    for dtype in ("float16", "bfloat16"):
+        assert function(pb.asarray(X).astype(dtype), axis=1).dtype.name == dtype
