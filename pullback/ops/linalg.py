@@ -191,9 +191,8 @@ def _pass_on(index: tuple[int, ...]) -> None:
 def _cholesky_reference(node: Node, a: Array) -> Array:
     from ..runtime import lapack
 
-    a, bad = lapack.finite_or_identity(np.tril(a))
     fail = failure(node, "is not positive definite") if node.attrs[0] else _pass_on
-    return lapack.filled_with_nan((lapack.each(np.linalg.cholesky, fail, a),), bad)[0]
+    return lapack.each(np.linalg.cholesky, fail, a)
 
 
 def _cholesky_tangent(node: Node, tangents: Tangents) -> Node:

@@ -62,7 +62,7 @@ def _threshold(values: Node) -> Node:
 def _eigh_reference(node: Node, a: Array) -> Array:
     from ..runtime import lapack
 
-    a, bad = lapack.finite_or_identity(np.tril(a))
+    a, bad = lapack.finite_or_identity(a, lower=True)
     values, vectors = lapack.filled_with_nan(tuple(np.linalg.eigh(a)), bad)
     return pack_arrays(a.shape[:-2], values, vectors)
 
@@ -96,7 +96,7 @@ def eigh(a: Node) -> Node:
 def _eigvalsh_reference(node: Node, a: Array) -> Array:
     from ..runtime import lapack
 
-    a, bad = lapack.finite_or_identity(np.tril(a))
+    a, bad = lapack.finite_or_identity(a, lower=True)
     return lapack.filled_with_nan((np.linalg.eigvalsh(a),), bad)[0]
 
 

@@ -28,20 +28,21 @@ def one_norm(a: Array) -> Array:
     return np.abs(a).sum(-2).max(-1, initial=0)
 
 
-def finite_or_identity(a: Array) -> tuple[Array, Array]:
-    """``a`` with each matrix that has a NaN or infinity replaced by the identity, and which those are.
+def finite_or_identity(a: Array, lower: bool = False) -> tuple[Array, Array | None]:
+    """``a`` with each matrix that has a NaN or infinity replaced by the identity, and which those are (None: none are).
 
     LAPACK's iterations need not end on them, and its answers to them are arbitrary.
+    lower: the upper triangle does not count.
     """
-    bad: Array = np.asarray(~np.isfinite(a).all((-1, -2)))
-    if bad.any():
-        a = np.where(bad[..., None, None], np.eye(*a.shape[-2:], dtype=a.dtype), a)
-    return a, bad
+    if np.isfinite(a).all():
+        return a, None
+    bad = np.asarray(~np.isfinite(np.tril(a) if lower else a).all((-1, -2)))
+    return np.where(bad[..., None, None], np.eye(*a.shape[-2:], dtype=a.dtype), a), bad
 
 
-def filled_with_nan(results: tuple[Array, ...], bad: Array) -> tuple[Array, ...]:
+def filled_with_nan(results: tuple[Array, ...], bad: Array | None) -> tuple[Array, ...]:
     """``results`` with NaN where the batch index is ``bad``."""
-    if not bad.any():
+    if bad is None:
         return results
     return tuple([np.where(bad.reshape(bad.shape + (1,) * (r.ndim - bad.ndim)), np.nan, r) for r in results])
 
@@ -49,7 +50,7 @@ def filled_with_nan(results: tuple[Array, ...], bad: Array) -> tuple[Array, ...]
 def each(function: Callable[..., Array], fail: Callable[[tuple[int, ...]], None], *arrays: Array) -> Array:
     """``function`` of all matrices together, or, where one makes it fail, one by one.
 
-    fail: called with the batch index of a failing matrix; if it returns, that result is NaN.
+    fail: called with the batch index of a failing matrix; if it returns, or the matrix has a NaN, that result is NaN.
     """
     try:
         return function(*arrays)
@@ -61,7 +62,8 @@ def each(function: Callable[..., Array], fail: Callable[[tuple[int, ...]], None]
         try:
             result[index] = function(*[a[index] for a in arrays])
         except np.linalg.LinAlgError:
-            fail(index)
+            if np.isfinite(np.tril(arrays[0][index])).all():
+                fail(index)
             result[index] = np.nan
     return result
 
@@ -215,6 +217,7 @@ _PADE = (
     10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
 )
 _THETA = 4.25
+_ROUNDING = float(np.finfo(np.float64).eps) / 2
 _ERROR_COEFFICIENT = 1 / 113250775606021113483283660800000000.0  # of |A|**27 in the backward error
 
 
@@ -257,12 +260,18 @@ def expm(a: Array) -> Array:
 def _more_squarings(a: Array, exponent: Array) -> Array:
     """How many more halvings the backward error of ``2**exponent * a`` asks for (the paper's ell)."""
     size = np.abs(a) * np.exp2(exponent)[..., None, None]
-    sums = np.ones((*a.shape[:-2], 1, a.shape[-1]))
-    for _ in range(27):
-        sums = sums @ size
-    norm = np.maximum(one_norm(size), np.finfo(np.float64).tiny)
-    error = sums.max((-1, -2)) / norm * _ERROR_COEFFICIENT / (np.finfo(np.float64).eps / 2)
-    return np.maximum(np.ceil(np.log2(np.maximum(error, 1e-300)) / 26), 0)
+    norm = one_norm(size)
+    more = np.zeros_like(norm)
+    # Of a smaller norm, |A|**27 cannot be large enough.
+    large = norm**26 * _ERROR_COEFFICIENT > _ROUNDING
+    if large.any():
+        size, norm = size[large], norm[large]
+        sums = np.ones((len(size), 1, a.shape[-1]))
+        for _ in range(27):
+            sums = sums @ size
+        error = sums.max((-1, -2)) / norm * _ERROR_COEFFICIENT / _ROUNDING
+        more[large] = np.maximum(np.ceil(np.log2(np.maximum(error, 1)) / 26), 0)
+    return more
 
 
 def expm_tangent(a: Array, tangent: Array) -> Array:
