@@ -8,12 +8,13 @@ from .. import dtypes
 from ..errors import DTypeError
 from ..graph.node import Node
 from ..ops import elementwise as ops
+from ..shapes import broadcast_shapes
 from ..tensor import Tensor
 from .convert import ArrayLike, cast_node, floating, promote, scalar_node
 from .unary import node_of
 
-#: the kinds of dtypes, each holding the ones before
-_KINDS = "buif"
+#: the kinds of dtypes by what they hold
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2}
 
 
 def _wide(node: Node) -> Node:
@@ -35,7 +36,7 @@ def masked_fill(x: ArrayLike, mask: ArrayLike, value: ArrayLike, /) -> Tensor:
         raise DTypeError(f"masked_fill: the mask must be bool, got {covered.dtype.name}; compare it with 0")
     is_number = isinstance(value, bool | int | float)
     given = dtypes.of_scalar(value) if is_number else node_of(value, "masked_fill").dtype
-    if _KINDS.index(given.kind) > _KINDS.index(node.dtype.kind):
+    if _RANK[given.kind] > _RANK[node.dtype.kind]:
         raise DTypeError(
             f"masked_fill: a value of {given.name} does not fit a tensor of {node.dtype.name}; cast one of them"
         )
@@ -43,12 +44,17 @@ def masked_fill(x: ArrayLike, mask: ArrayLike, value: ArrayLike, /) -> Tensor:
         fill = scalar_node(value, node.dtype, op="masked_fill")
     else:
         fill = cast_node(node_of(value, "masked_fill"), node.dtype)
+    broadcast_shapes(node.shape, covered.shape, fill.shape, op="masked_fill")
     return Tensor(ops.where(covered, fill, node))
 
 
 def lerp(start: ArrayLike, end: ArrayLike, weight: ArrayLike, /) -> Tensor:
-    """``start + weight * (end - start)``, from the nearer end: exact for weights 0 and 1 (PyTorch's formula)."""
+    """``start + weight * (end - start)``, from the nearer end: exact for weights 0 and 1 (PyTorch's formula).
+
+    The three broadcast; integers give the default float dtype.
+    """
     a, b, w = promote(start, end, weight, op="lerp")
+    broadcast_shapes(a.shape, b.shape, w.shape, op="lerp")
     a, b, w = floating(a), floating(b), floating(w)
     dtype = a.dtype
     a, b, w = _wide(a), _wide(b), _wide(w)
@@ -67,6 +73,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     The derivative by x1 is 0, by x2 1 where x1 is 0.
     """
     a, b = promote(x1, x2, op="heaviside")
+    broadcast_shapes(a.shape, b.shape, op="heaviside")
     a, b = floating(a), floating(b)
     away = ops.divide(ops.add(ops.sign(a), 1), 2)  # NaN for NaN
     return Tensor(ops.where(ops.equal(a, 0), b, away))
@@ -81,6 +88,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     if exponent.dtype.kind not in "iu":
         raise DTypeError(f"ldexp: integer exponents expected, got {exponent.dtype.name}; cast with x2.astype(pb.int64)")
     node = floating(node_of(x1, "ldexp"))
+    broadcast_shapes(node.shape, exponent.shape, op="ldexp")
     dtype = node.dtype
     # Beyond these bounds the result is 0 or infinite; a third of one is a power that the dtype holds.
     wide, bound = (dtypes.float64, 2100) if dtype is dtypes.float64 else (dtypes.float32, 300)
@@ -121,6 +129,7 @@ def _times_logarithm(
     name: str, logarithm: Callable[[Node], Node], pole: int, x1: ArrayLike, x2: ArrayLike
 ) -> Tensor:
     a, b = promote(x1, x2, op=name)
+    broadcast_shapes(a.shape, b.shape, op=name)
     a, b = floating(a), floating(b)
     dtype = a.dtype
     a, b = _wide(a), _wide(b)

@@ -43,7 +43,10 @@ def _integer_power(x: Array, y: Array) -> Array:
 
 
 def _power(x: Array, y: Array) -> Any:
-    return _integer_power(x, y) if x.dtype.kind in "iu" else np.pow(x, y)
+    if x.dtype.kind in "iu":
+        return _integer_power(x, y)
+    # Of one exponent 1/2 NumPy takes the square root, which differs from pow at -inf and -0.
+    return np.where(y == 0.5, np.where(x == -np.inf, np.inf, np.abs(np.pow(x, y))), np.pow(x, y))
 
 
 def _pow_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
@@ -191,7 +194,8 @@ LOGADDEXP2 = binary(
 
 def _nextafter(node: Node, x: Array, y: Array) -> Array:
     with np.errstate(all="ignore"):
-        return np.asarray(np.nextafter(x, y)).astype(node.dtype.numpy, copy=False)
+        moved = np.nextafter(x, y)
+        return np.where(x == y, y, moved).astype(node.dtype.numpy, copy=False)  # C's rule, which float16 lacks
 
 
 NEXTAFTER = elementwise(

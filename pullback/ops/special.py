@@ -26,9 +26,12 @@ def _in_double(function: Callable[[Array], Any]) -> Callable[[Array], Array]:
 
 
 def _lgamma(x: Array) -> Any:
-    from scipy.special import gammaln
+    from scipy.special import gammaln, loggamma
 
-    return np.where(np.isinf(x), np.inf, gammaln(x))
+    # The complex function keeps its digits near the zeros 1 and 2; C99's result is infinite at -inf too.
+    near_zero = np.minimum(np.abs(x - 1), np.abs(x - 2)) < 0.1
+    smooth = loggamma(np.where(near_zero, x, 1).astype(np.complex128)).real
+    return np.where(np.isinf(x), np.inf, np.where(near_zero, smooth, gammaln(x)))
 
 
 def _digamma(x: Array) -> Any:
@@ -64,8 +67,10 @@ def _sinc(node: Node, x: Array) -> Array:
             nodes, weights = np.polynomial.legendre.leggauss(64)
             t, weights = (nodes + 1) / 2, weights / 2
             small = np.abs(z) < 8 + 2 * order
-            inner = np.where(small, z, 0)[..., None] * t + order * np.pi / 2
-            value = np.where(small, (t**order * np.cos(inner)) @ weights, value)
+            inner = np.where(small, z, 0)[..., None] * t
+            shifted = (np.sin if order % 2 else np.cos)(inner)  # of inner + order pi/2, up to a sign
+            integral = (t**order * shifted) @ weights
+            value = np.where(small, -integral if order % 4 in (1, 2) else integral, value)
         return (value * np.pi**order).reshape(node.shape).astype(node.dtype.numpy)
 
 

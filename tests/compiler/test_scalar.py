@@ -343,8 +343,9 @@ def test_avx512_code(dtype: str) -> None:
     target = by_target_name("avx512")
     if not llvm.get_default_triple().startswith("x86_64"):
         pytest.skip("emits x86-64 code")
-    for name in (*UNARY, "pow", "atan2", "maximum", "floor", "add"):
-        arity = 2 if name in ("pow", "atan2", "maximum", "add") else 1
+    pairs = ("pow", "atan2", "maximum", "add", "fmax", "hypot", "logaddexp", "logaddexp2", "nextafter")
+    for name in (*UNARY, *pairs, "floor"):
+        arity = 2 if name in pairs else 1
         operands = (dtype,) * arity
         text = function_text(
             target, target.lanes(dtype), operands, dtype,
