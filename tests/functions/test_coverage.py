@@ -73,7 +73,7 @@ PLANNED = {
         segment_sum segment_max segment_mean bincount nonzero
     """,
     "sorting": "sort argsort topk unique_all unique_counts unique_inverse unique_values",
-    "contraction": "matmul einsum tensordot vecdot outer kron nn.linear",
+    "contraction": "matmul einsum tensordot vecdot outer kron linear",
     "linear algebra": """
         linalg.cholesky linalg.qr linalg.lu linalg.solve linalg.solve_triangular linalg.inv linalg.det linalg.slogdet
         linalg.eigh linalg.eigvalsh linalg.svd linalg.svdvals linalg.pinv linalg.lstsq linalg.matrix_power linalg.expm
@@ -165,7 +165,7 @@ def test_every_function_has_a_docstring() -> None:
 
 @pytest.mark.parametrize("family", PLANNED)
 def test_every_planned_name_exists(family: str) -> None:
-    missing = [name for name in PLANNED[family].split() if _find(name) is None]
+    missing = [name for name in PLANNED[family].split() if not callable(_find(name))]
     assert not missing, f"{family}: {' '.join(missing)}"
 
 

@@ -38,6 +38,30 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "hardtanh": (nn.hardtanh, [[-2, -1, 0, 1, 2]], [[0, 0, 1, 0, 0]]),
     "leaky_relu": (lambda x: nn.leaky_relu(x, 0.1), [[-1, 0, 2]], [[0.1, 0.1, 1]]),
     "prelu": (lambda x, a: nn.prelu(x, a), [[-1, 0, 2], 0.25], [[0.25, 0.25, 1], -1]),
+    "hardsigmoid": (nn.hardsigmoid, [[-3, 0, 3]], [[0, 1 / 6, 0]]),
+    "hardswish": (nn.hardswish, [[-3, 0, 3, 4]], [[0, 0.5, 1, 1]]),
+    "elu": (nn.elu, [[-1000, 0, 1000]], [[0, 1, 1]]),
+    "celu": (nn.celu, [[-1000, 0, 1000]], [[0, 1, 1]]),
+    "softshrink": (nn.softshrink, [[-1, -0.5, 0, 0.5, 1]], [[1, 0, 0, 0, 1]]),
+    "hardshrink": (nn.hardshrink, [[-1, -0.5, 0, 0.5, 1]], [[1, 0, 0, 0, 1]]),
+    "threshold": (lambda x: nn.threshold(x, 1.0, 7.0), [[0, 1, 2]], [[0, 0, 1]]),
+    "softsign": (nn.softsign, [[0]], [[1]]),
+    "softplus": (nn.softplus, [[-1000, 0, 1000]], [[0, 0.5, 1]]),
+    "silu": (nn.silu, [[-1000, 0, 1000]], [[0, 0.5, 1]]),
+    "mish": (nn.mish, [[-1000, 1000]], [[0, 1]]),
+    "gelu": (nn.gelu, [[-1000, 0, 1000]], [[0, 0.5, 1]]),
+    "log_sigmoid": (nn.log_sigmoid, [[-1000, 0, 1000]], [[1, 0.5, 0]]),
+    # Losses where the prediction is right.
+    "l1_loss": (lambda x, y: 2 * nn.l1_loss(x, y), [[1, 2], [1, 3]], [[0, -1], [0, 1]]),
+    "smooth_l1_loss": (lambda x, y: 2 * nn.smooth_l1_loss(x, y), [[1, 2], [1, 3]], [[0, -1], [0, 1]]),
+    "huber_loss": (lambda x, y: 2 * nn.huber_loss(x, y), [[1, 2], [1, 3]], [[0, -1], [0, 1]]),
+    "pairwise_distance": (
+        lambda x, y: nn.pairwise_distance(x, y, eps=0.0), [[[1, 2], [3, 4]], [[1, 2], [0, 0]]],
+        [[[0, 0], [0.6, 0.8]], [[0, 0], [-0.6, -0.8]]],
+    ),
+    "triplet_margin_loss": (
+        lambda a, p: nn.triplet_margin_loss(a, p, p + 10.0, eps=0.0), [[[1, 1]], [[1, 1]]], [[[0, 0]], [[0, 0]]]
+    ),
     # abs, sign, and what is constant in pieces.
     "abs": (pb.abs, [[-2, 0, 3]], [[-1, 0, 1]]),
     "abs of a negative zero": (pb.abs, [[-0.0]], [[0]]),
@@ -63,6 +87,9 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "min": (lambda x: pb.min(x, keepdims=True), [[[1, 3], [1, 4]]], [[[0.5, 0], [0.5, 0]]]),
     "nanmax": (lambda x: pb.nanmax(x, axis=0), [[3, NAN, 3, 1]], [[0.5, 0, 0.5, 0]]),
     "nanmin": (lambda x: pb.nanmin(x, axis=0), [[3, NAN, 1, 1]], [[0, 0, 0.5, 0.5]]),
+    "segment_max with a segment of nothing": (
+        lambda x: pb.segment_max(x, _index(0, 0, 1), 3)[:2], [[1, 1, 2]], [[0.5, 0.5, 1]]
+    ),
     # clip: inclusive; NaN: 0.
     "clip": (lambda x: pb.clip(x, -1, 1), [[-2, -1, 0, 1, 2, NAN]], [[0, 1, 1, 1, 0, 0]]),
     "clip from below": (lambda x: pb.clip(x, 0, None), [[-2, 0, 2, NAN]], [[0, 1, 1, 0]]),
@@ -74,6 +101,9 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "pow by both at 0": (pb.pow, [[0, 0, 0, 3], [0, 1, 2, 0]], [[0, 1, 0, 0], [0, 0, 0, np.log(3)]]),
     "pow of a negative base": (pb.pow, [[-2, -2], [2, 3]], [[-4, 12], [NAN, NAN]]),
     "pow by Python numbers": (lambda x: x**0 + x**1 + x**2, [[0, 3]], [[1, 7]]),
+    "remainder by infinity and fmod": (
+        lambda x, y: pb.remainder(x, y) + pb.fmod(x, y), [[4, -5], [2, 3]], [[2, 2], [-4, 3]]
+    ),
     "xlogy": (lambda x, y: pb.xlogy(x, y), [[0, 2, 0], [0, 4, 3]], [[0, np.log(4), np.log(3)], [0, 0.5, 0]]),
     # Norms and distances at 0.
     "norm": (lambda x: pb.linalg.norm(x), [[0, 0]], [[0, 0]]),
@@ -82,6 +112,14 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "vector_norm of order 1": (lambda x: pb.linalg.vector_norm(x, ord=1), [[0, -2, 3]], [[0, -1, 1]]),
     "vector_norm of order 3": (lambda x: pb.linalg.vector_norm(x, ord=3), [[0, 0]], [[0, 0]]),
     "vector_norm of order inf": (lambda x: pb.linalg.vector_norm(x, ord=INF), [[2, -2, 1]], [[0.5, -0.5, 0]]),
+    "vector_norm of order 1/2": (lambda x: pb.linalg.vector_norm(x, ord=0.5), [[0, 4]], [[0, 1]]),
+    "vector_norm of order 0": (lambda x: pb.linalg.vector_norm(x, ord=0), [[0, 4]], [[0, 0]]),
+    "matrix_norm": (lambda x: pb.linalg.matrix_norm(x), [[[0, 0], [0, 0]]], [[[0, 0], [0, 0]]]),
+    "matrix_norm, nuclear": (lambda x: pb.linalg.matrix_norm(x, ord="nuc"), [[[0, 0], [0, 0]]], [[[0, 0], [0, 0]]]),
+    "cosine_similarity": (lambda x: nn.cosine_similarity(x, x), [[[3, 4]]], [[[0, 0]]]),
+    "det of a singular matrix": (lambda x: pb.linalg.det(x), [[[1, 0], [0, 0]]], [[[0, 0], [0, 1]]]),
+    "det of a matrix of rank 0": (lambda x: pb.linalg.det(x), [[[0, 0], [0, 0]]], [[[0, 0], [0, 0]]]),
+    "sinc": (lambda x: pb.sinc(x), [[0]], [[0]]),
     "std": (lambda x: pb.std(x, axis=1), [[[2, 2, 2], [1, 1, 1]]], [[[0, 0, 0], [0, 0, 0]]]),
     "a distance": (lambda x, y: pb.linalg.norm(x - y), [[1, 2], [1, 2]], [[0, 0], [0, 0]]),
     "hypot": (pb.hypot, [[0, 3], [0, 4]], [[0, 0.6], [0, 0.8]]),
@@ -93,6 +131,7 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     ),
     "softmax": (lambda x: nn.softmax(x, 1) ** 2, [[[-INF, -INF], [0, -INF]]], [[[0, 0], [0, 0]]]),
     "logaddexp": (pb.logaddexp, [[-INF, 1, -INF], [-INF, 1, 2]], [[0, 0.5, 0], [0, 0.5, 1]]),
+    "logaddexp2": (lambda x, y: pb.logaddexp2(x, y), [[-INF, 1, -INF], [-INF, 1, 2]], [[0, 0.5, 0], [0, 0.5, 1]]),
     "logcumsumexp": (lambda x: pb.logcumsumexp(x), [[-INF, -INF, 0]], [[0, 0, 1]]),
     # Strong zeros: a branch that was not taken.
     "where, sqrt": (lambda x: pb.where(x < 1, x, pb.sqrt(x)), [[0, 4, -1]], [[1, 0.25, 1]]),
@@ -111,6 +150,9 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "sort": (lambda x: pb.sort(x) * _weighted(1, 2, 3), [[1, 1, 0]], [[2, 3, 1]]),
     "sort descending": (lambda x: pb.sort(x, descending=True) * _weighted(1, 2, 3), [[0, 1, 1]], [[3, 1, 2]]),
     "topk": (lambda x: pb.topk(x, 2)[0] * _weighted(1, 10), [[3, 1, 3]], [[1, 0, 10]]),
+    "cummax": (lambda x: _values(pb.cummax(x)), [[1, 1, 0, 1, 2]], [[1, 2, 0, 1, 1]]),
+    "cummin": (lambda x: _values(pb.cummin(x)), [[1, 1, 0, 1, 0]], [[1, 1, 2, 0, 1]]),
+    "median": (lambda x: pb.median(x), [[2, 1, 2, 1]], [[0.5, 0, 0, 0.5]]),
     # Repeated indices add.
     "take": (lambda x: pb.take(x, _index(0, 0, 2)), [[1, 2, 3]], [[2, 0, 1]]),
     "an index array": (lambda x: x[_index(1, 1, -1)], [[1, 2, 3]], [[0, 2, 1]]),
@@ -144,6 +186,11 @@ TABLE: dict[str, tuple[Callable[..., Any], list[Any], list[Any]]] = {
     "stop_gradient": (lambda x: pb.stop_gradient(x) * x, [[3]], [[3]]),
     "rounded on the way": (lambda x: x * pb.round(x), [[1.25]], [[1]]),
 }  # fmt: skip
+
+
+def _values(result: Any) -> Any:
+    """Of a function that may give indices as well."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 def _projector(a: Any) -> Any:
