@@ -7,7 +7,8 @@ and shapes that do not fit, raise ShapeError.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import index as as_index
 from typing import Any
 
 from ..errors import ShapeError
@@ -15,7 +16,7 @@ from ..graph.node import Node
 from ..interop import has_plain_value, part_of
 from ..ops import elementwise as ops
 from ..ops import movement as move
-from ..shapes import as_shape, broadcast_shapes, normalize_axes, normalize_axis, reshape_shape, size_of
+from ..shapes import Shape, as_shape, broadcast_shapes, normalize_axes, normalize_axis, reshape_shape, size_of
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, broadcast_nodes
 from .joining import concat, three_axes
@@ -76,7 +77,7 @@ def squeeze(x: ArrayLike, /, axis: int | tuple[int, ...] | None = None) -> Tenso
 def expand_dims(x: ArrayLike, /, axis: int | tuple[int, ...] = 0) -> Tensor:
     """With new axes of extent 1 at the positions ``axis`` of the result."""
     node = _node(x, "expand_dims")
-    new = (axis,) if isinstance(axis, int) else tuple(axis)
+    new = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     rank = len(node.shape) + len(new)
     axes = normalize_axes(new, rank, "expand_dims")
     extents = iter(node.shape)
@@ -99,23 +100,28 @@ def broadcast_arrays(*arrays: ArrayLike) -> list[Tensor]:
     return [Tensor(n) for n in broadcast_nodes([_node(x, "broadcast_arrays") for x in arrays], "broadcast_arrays")]
 
 
-def atleast_1d(x: ArrayLike, /) -> Tensor:
-    """``x``, with one axis if it has none."""
-    node = _node(x, "atleast_1d")
-    return Tensor(node if node.shape else move.reshape(node, (1,)))
+def atleast_1d(*arrays: ArrayLike) -> Tensor | tuple[Tensor, ...]:
+    """Each array, with one axis if it has none; several arrays give a tuple."""
+    return _of_each(arrays, "atleast_1d", lambda shape: shape or (1,))
 
 
-def atleast_2d(x: ArrayLike, /) -> Tensor:
-    """``x``, with axes of extent 1 put in front until it has two."""
-    node = _node(x, "atleast_2d")
-    missing = 2 - len(node.shape)
-    return Tensor(move.reshape(node, (1,) * missing + node.shape) if missing > 0 else node)
+def atleast_2d(*arrays: ArrayLike) -> Tensor | tuple[Tensor, ...]:
+    """Each array, with axes of extent 1 put in front until it has two; several arrays give a tuple."""
+    return _of_each(arrays, "atleast_2d", lambda shape: (1,) * (2 - len(shape)) + shape)
 
 
-def atleast_3d(x: ArrayLike, /) -> Tensor:
-    """``x`` with at least three axes: a vector lies along axis 1, a matrix in axes 0 and 1 (NumPy's rule)."""
-    node = _node(x, "atleast_3d")
-    return Tensor(move.reshape(node, three_axes(node.shape)))
+def atleast_3d(*arrays: ArrayLike) -> Tensor | tuple[Tensor, ...]:
+    """Each array with at least three axes: a vector lies along axis 1, a matrix in axes 0 and 1 (NumPy's rule); several
+    arrays give a tuple."""
+    return _of_each(arrays, "atleast_3d", three_axes)
+
+
+def _of_each(
+    arrays: tuple[ArrayLike, ...], op: str, target: Callable[[Shape], Shape]
+) -> Tensor | tuple[Tensor, ...]:
+    nodes = [_node(x, op) for x in arrays]
+    made = tuple([Tensor(move.reshape(n, target(n.shape))) for n in nodes])
+    return made[0] if len(made) == 1 else made
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
@@ -223,15 +229,15 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int], axis: int | Sequence[int] 
     if axis is None:
         flat = move.reshape(node, (node.size,))
         total = builtins.sum(shift) if isinstance(shift, Sequence) else shift
-        return Tensor(move.reshape(_roll(flat, int(total), 0), node.shape))
-    axes = [normalize_axis(a, len(node.shape), "roll") for a in ((axis,) if isinstance(axis, int) else axis)]
-    shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+        return Tensor(move.reshape(_roll(flat, as_index(total), 0), node.shape))
+    axes = [normalize_axis(a, len(node.shape), "roll") for a in (axis if isinstance(axis, Sequence) else (axis,))]
+    shifts = list(shift) if isinstance(shift, Sequence) else [shift] * len(axes)
     if len(axes) == 1 and len(shifts) > 1:
         axes *= len(shifts)
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     for a, s in zip(axes, shifts, strict=True):
-        node = _roll(node, int(s), a)
+        node = _roll(node, as_index(s), a)
     return Tensor(node)
 
 

@@ -58,6 +58,7 @@ def relu(x: Any) -> Tensor:
     return ew.where(x <= 0.0, 0.0, x)  # in this order NaN stays NaN
 
 
+@wide_inside
 def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``; derivative 0 on the limits."""
     if not min_val < max_val:
@@ -71,6 +72,7 @@ def relu6(x: Any) -> Tensor:
     return hardtanh(float_tensor(x, "relu6"), 0.0, 6.0)
 
 
+@wide_inside
 def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``; derivative ``negative_slope`` at 0."""
     x = float_tensor(x, "leaky_relu")
@@ -198,6 +200,7 @@ def tanhshrink(x: Any) -> Tensor:
     return x - ew.tanh(x)
 
 
+@wide_inside
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """``x`` outside ``[-lambd, lambd]``, else 0; derivative 0 on the limits."""
     if not lambd >= 0.0:
@@ -206,6 +209,7 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     return ew.where(ew.abs(x) <= lambd, 0.0, x)
 
 
+@wide_inside
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """``x`` moved towards 0 by ``lambd``, 0 where it would pass it; derivative 0 at ``-lambd`` and ``lambd``."""
     if not lambd >= 0.0:
@@ -214,6 +218,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     return ew.where(ew.abs(x) <= lambd, 0.0, ew.where(x > 0.0, x - lambd, x + lambd))
 
 
+@wide_inside
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
     """``x`` where it is above ``threshold``, else ``value``; derivative 0 at the threshold."""
     x = float_tensor(x, "threshold")
@@ -267,8 +272,7 @@ def swiglu(x: Any, axis: int = -1) -> Tensor:
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     """``x @ weight.T + bias``.  x: (..., in), weight: (out, in), bias: (out,); result (..., out)."""
-    result = contraction.matmul(x, manipulation.matrix_transpose(weight))
-    return result if bias is None else result + bias
+    return contraction.linear(x, weight, bias)
 
 
 def dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> Tensor:

@@ -152,7 +152,8 @@ def _prod_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
     folded = size_of([x.shape[a] for a in axes])
     others = movement.reshape(_product_of_others(movement.reshape(moved, (*kept_shape, folded))), moved.shape)
     others = movement.permute(others, movement.inverse_permutation(order))
-    return reduce_sum(e.multiply(tangent, others), axes, keepdims)  # type: ignore[arg-type]
+    # A tangent of 0 (of a masked element) beats a product that is infinite or NaN.
+    return reduce_sum(e.strong_multiply(tangent, others), axes, keepdims)  # type: ignore[arg-type]
 
 
 def share_of_ties(mask: Node, axes: Ints, dtype: DType) -> Node:
