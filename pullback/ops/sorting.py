@@ -152,21 +152,29 @@ def _infer_sort(inputs: tuple[Node, ...], axis: int, descending: bool) -> tuple[
 def _sort_into(node: Node, out: Array, x: Array) -> None:
     axis, descending = node.attrs
     dtype = node.dtype
-    if descending:
-        out = np.flip(out, axis)
+    kind = _sort_kind(dtype)
     if dtype in _HALF:
         keys = ordered_keys(x, dtype)
-        keys.sort(axis=axis, kind="stable")
-        np.copyto(out, _floats_of_keys(keys, dtype))
-    else:
+        keys.sort(axis=axis, kind=kind)
+        np.copyto(np.flip(out, axis) if descending else out, _floats_of_keys(keys, dtype))
+    elif not descending:
         np.copyto(out, x)
-        out.sort(axis=axis, kind=_sort_kind(dtype))
+        out.sort(axis=axis, kind=kind)
+    else:
+        opposite: Any = np.negative if dtype.kind == "f" else np.invert
+        opposite(x, out=out)
+        out.sort(axis=axis, kind=kind)
+        if dtype.kind == "f" and x.size and np.isnan(np.take(out, -1, axis)).any():
+            backwards = np.flip(out, axis)  # NaN are last in either sign, and belong to the front
+            np.copyto(backwards, x)
+            backwards.sort(axis=axis)
+        else:
+            opposite(out, out=out)
     if dtype.kind == "f" and x.size:
         bits = np.ascontiguousarray(x).view(f"i{dtype.itemsize}")
         if bits.min() == np.iinfo(bits.dtype).min:  # there is a -0
             # The zeros of both signs are equal, so they stay in their order. Each line has as many before as after.
-            target = np.moveaxis(np.flip(out, axis) if descending else out, axis, -1)
-            source = np.moveaxis(x, axis, -1)
+            source, target = np.moveaxis(x, axis, -1), np.moveaxis(out, axis, -1)
             target[target == 0] = source[source == 0]
 
 
@@ -249,7 +257,9 @@ def _top_positions(x: Array, dtype: DType, k: int, largest: bool) -> Array:
     if line.dtype.kind == "f" and np.isnan(limit).any():
         line = ordered_keys(x, dtype)
         limit = np.partition(line, place, axis=-1)[..., place : place + 1]
-    chosen = ~(line < limit) if largest else line <= limit  # NaN are chosen as largest
+    chosen = line < limit if largest else line <= limit
+    if largest:
+        np.logical_not(chosen, out=chosen)  # not >=, which is false for NaN: they are the largest
     if np.count_nonzero(chosen) > k * (x.size // extent):  # of those equal to the limit not all
         inside = ~(line <= limit) if largest else line < limit
         equal = line == limit
