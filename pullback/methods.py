@@ -72,6 +72,12 @@ class Methods(Handle):
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return api.manipulation.permute_dims(self, order or None)
 
+    def view(self, *shape: Any) -> Tensor:
+        """``x.view(pb.int32)`` reads the bits as another dtype, as in NumPy; ``x.view(2, -1)`` reshapes, as in PyTorch."""
+        if len(shape) == 1 and not isinstance(shape[0], int | tuple | list):
+            return api.elementwise.bitcast(self, shape[0])
+        return api.manipulation.reshape(self, shape[0] if len(shape) == 1 else shape)
+
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """The axes from ``start_axis`` to ``end_axis`` as one, in C order."""
         return api.manipulation.flatten(self, start_axis, end_axis)

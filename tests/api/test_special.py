@@ -230,6 +230,9 @@ def test_bitcast(backend: str) -> None:
     np.testing.assert_array_equal(np.asarray(pb.bitcast(x, pb.int32)), x.view(np.int32))
     np.testing.assert_array_equal(np.asarray(pb.bitcast(x.view(np.int32), "float32")), x)
     assert pb.bitcast(np.array([True, False]), pb.uint8).tolist() == [1, 0]
+    for dtype in (np.int32, "int32", np.dtype("int32"), pb.int32):
+        np.testing.assert_array_equal(np.asarray(pb.asarray(x).view(dtype)), x.view(np.int32))
+    assert pb.ones((2, 3)).view(3, -1).shape == pb.ones((2, 3)).view((3, 2)).shape == (3, 2)
 
 
 def test_half_powers_are_roots(backend: str) -> None:
