@@ -259,8 +259,12 @@ def identity(n: int, dtype: Any = None) -> Tensor:
     return eye(n, dtype=dtype)
 
 
-def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Tensor]:
-    """Coordinate grids of vectors; ``indexing`` "ij" puts the first vector on axis 0, "xy" on axis 1."""
+def meshgrid(*arrays: ArrayLike, indexing: str = "xy", sparse: bool = False) -> list[Tensor]:
+    """Coordinate grids of vectors; ``indexing`` "ij" puts the first vector on axis 0, "xy" on axis 1.
+
+    sparse: leave the other axes of each grid at extent 1, so that the grids broadcast against each other.
+    Raises ArgumentError for another ``indexing``, ShapeError for more than one axis.
+    """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
     nodes = [as_node(x, None, "meshgrid") for x in arrays]
@@ -277,7 +281,8 @@ def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Tensor]:
     for n, axis in zip(nodes, order, strict=True):
         line = [1] * len(nodes)
         line[axis] = n.size
-        grids.append(Tensor(move.broadcast_to(move.reshape(n, tuple(line)), tuple(shape))))
+        lined_up = move.reshape(n, tuple(line))
+        grids.append(Tensor(lined_up if sparse else move.broadcast_to(lined_up, tuple(shape))))
     return grids
 
 

@@ -143,4 +143,5 @@ ROWS = [
     Row("meshgrid", lambda x, y: pb.meshgrid(x, y, indexing="ij"), (V, V[:3]), torch=lambda t: lambda x, y: t.meshgrid(
         x, y, indexing="ij")),
     Row("meshgrid", lambda x, y, z: pb.meshgrid(x, y, z), (V, V[:3], V[:2]), note="xy"),
+    Row("meshgrid", lambda x, y: pb.meshgrid(x, y, sparse=True), (V, V[:3]), note="sparse"),
 ]  # fmt: skip
