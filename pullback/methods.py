@@ -73,10 +73,14 @@ class Methods(Handle):
         return api.manipulation.permute_dims(self, order or None)
 
     def view(self, *shape: Any) -> Tensor:
-        """``x.view(pb.int32)`` reads the bits as another dtype, as in NumPy; ``x.view(2, -1)`` reshapes, as in PyTorch."""
-        if len(shape) == 1 and not isinstance(shape[0], int | tuple | list):
-            return api.elementwise.bitcast(self, shape[0])
-        return api.manipulation.reshape(self, shape[0] if len(shape) == 1 else shape)
+        """``x.view(pb.int32)`` reads the bits as another dtype (NumPy), ``x.view(2, -1)`` reshapes (PyTorch)."""
+        if len(shape) != 1:
+            return api.manipulation.reshape(self, shape)
+        (only,) = shape
+        is_extent = hasattr(only, "__index__") and not isinstance(only, type)
+        if is_extent or isinstance(only, tuple | list):
+            return api.manipulation.reshape(self, only)
+        return api.elementwise.bitcast(self, only)
 
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """The axes from ``start_axis`` to ``end_axis`` as one, in C order."""

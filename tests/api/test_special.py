@@ -232,6 +232,7 @@ def test_bitcast(backend: str) -> None:
     assert pb.bitcast(np.array([True, False]), pb.uint8).tolist() == [1, 0]
     for dtype in (np.int32, "int32", np.dtype("int32"), pb.int32):
         np.testing.assert_array_equal(np.asarray(pb.asarray(x).view(dtype)), x.view(np.int32))
+    assert pb.ones((2, 3)).view(np.int64(6)).shape == (6,)
     assert pb.ones((2, 3)).view(3, -1).shape == pb.ones((2, 3)).view((3, 2)).shape == (3, 2)
 
 
