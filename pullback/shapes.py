@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import index as as_index
 from typing import Any
 
-from .errors import ShapeError, TraceError
+from .errors import ArgumentError, ShapeError, TraceError
 
 Shape = tuple[int, ...]
 
@@ -74,6 +74,18 @@ def _ints(values: Any, op: str, expected: str) -> tuple[int, ...]:
         raise
     except TypeError as error:
         raise ShapeError(f"{op}: {expected}, got {values!r}") from error
+
+
+def as_int(value: Any, op: str, name: str) -> int:
+    """``value`` as a Python int; ArgumentError naming the argument if it is not an integer."""
+    if type(value) is int:
+        return value
+    try:
+        return as_index(value)
+    except TraceError:  # a traced count: its own message says more
+        raise
+    except TypeError:
+        raise ArgumentError(f"{op}: {name} must be an integer, got {value!r}") from None
 
 
 def reshape_shape(shape: Any, size: int, op: str = "reshape", source: Shape | None = None) -> Shape:

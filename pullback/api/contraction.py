@@ -15,7 +15,7 @@ from ..ops import contraction as ops
 from ..ops import elementwise
 from ..ops import movement as move
 from ..ops import reduction as fold
-from ..shapes import Shape, broadcast_shapes, normalize_axes, normalize_axis
+from ..shapes import Shape, as_int, broadcast_shapes, normalize_axes, normalize_axis
 from ..tensor import Tensor
 from .convert import ArrayLike, promote
 from .einsum import einsum
@@ -226,7 +226,8 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | Sequence[Any] = 2) ->
     Raises ShapeError for axes that are not there or do not pair up.
     """
     a, b = promote(x1, x2, op="tensordot")
-    if isinstance(axes, int):
+    if not isinstance(axes, Sequence):
+        axes = as_int(axes, "tensordot", "axes")
         if axes < 0 or axes > min(len(a.shape), len(b.shape)):
             raise ShapeError(f"tensordot: {axes} axes to sum over, of shapes {a.shape} and {b.shape}")
         of_a = tuple(range(len(a.shape) - axes, len(a.shape)))

@@ -15,7 +15,7 @@ from ..graph.node import Node
 from ..ops import elementwise as ops
 from ..ops import leaf
 from ..ops import movement as move
-from ..shapes import normalize_axis
+from ..shapes import as_int, normalize_axis
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, scalar_node
 from .reduction import sum as _sum
@@ -31,19 +31,19 @@ def _matrix(x: ArrayLike, op: str) -> Node:
 def _triangle(node: Node, k: int, lower: bool) -> Node:
     rows = leaf.iota(node.shape[-2:], 0, dtypes.int64)
     columns = leaf.iota(node.shape[-2:], 1, dtypes.int64)
-    reach = ops.add(rows, int(k)) if k else rows
+    reach = ops.add(rows, k) if k else rows
     kept = ops.less_equal(columns, reach) if lower else ops.greater_equal(columns, reach)
     return ops.where(kept, node, scalar_node(0, node.dtype))
 
 
 def tril(x: ArrayLike, /, k: int = 0) -> Tensor:
     """The lower triangle of the last two axes, up to the diagonal ``k``; 0 above. ShapeError below two axes."""
-    return Tensor(_triangle(_matrix(x, "tril"), k, True))
+    return Tensor(_triangle(_matrix(x, "tril"), as_int(k, "tril", "k"), True))
 
 
 def triu(x: ArrayLike, /, k: int = 0) -> Tensor:
     """The upper triangle of the last two axes, from the diagonal ``k``; 0 below. ShapeError below two axes."""
-    return Tensor(_triangle(_matrix(x, "triu"), k, False))
+    return Tensor(_triangle(_matrix(x, "triu"), as_int(k, "triu", "k"), False))
 
 
 def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
@@ -52,7 +52,7 @@ def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -
     Raises ShapeError below two axes, or where both axes are one.
     """
     node = _matrix(x, "diagonal")
-    return Tensor(diagonal_node(_last_two(node, axis1, axis2, "diagonal"), offset))
+    return Tensor(diagonal_node(_last_two(node, axis1, axis2, "diagonal"), as_int(offset, "diagonal", "offset")))
 
 
 def _last_two(node: Node, axis1: int, axis2: int, op: str) -> Node:
@@ -107,18 +107,18 @@ def diag(x: ArrayLike, /, k: int = 0) -> Tensor:
     """
     node = as_node(x, None, "diag")
     if len(node.shape) == 2:
-        return Tensor(diagonal_node(node, k))
+        return Tensor(diagonal_node(node, as_int(k, "diag", "k")))
     if len(node.shape) != 1:
         raise ShapeError(
             f"diag: one or two axes expected, got shape {node.shape}; diagonal and diag_embed take any number"
         )
-    return Tensor(embedded_node(node, k))
+    return Tensor(embedded_node(node, as_int(k, "diag", "k")))
 
 
 def diagflat(x: ArrayLike, /, k: int = 0) -> Tensor:
     """All elements, in C order, on the diagonal ``k`` of a square matrix of zeros."""
     node = as_node(x, None, "diagflat")
-    return Tensor(embedded_node(move.reshape(node, (node.size,)), k))
+    return Tensor(embedded_node(move.reshape(node, (node.size,)), as_int(k, "diagflat", "k")))
 
 
 def diag_embed(x: ArrayLike, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
@@ -134,7 +134,7 @@ def diag_embed(x: ArrayLike, /, offset: int = 0, axis1: int = -2, axis2: int = -
         raise ShapeError(f"diag_embed: axis1 and axis2 are both axis {a}; two different ones expected")
     rest = iter(range(rank - 2))
     order = tuple([rank - 2 if d == a else rank - 1 if d == b else next(rest) for d in range(rank)])
-    return Tensor(move.permute(embedded_node(node, offset), order))
+    return Tensor(move.permute(embedded_node(node, as_int(offset, "diag_embed", "offset")), order))
 
 
 def trace(x: ArrayLike, /, offset: int = 0, axis1: int = -2, axis2: int = -1, dtype: Any = None) -> Tensor:
@@ -142,4 +142,4 @@ def trace(x: ArrayLike, /, offset: int = 0, axis1: int = -2, axis2: int = -1, dt
     first two). Integers give int64 or uint64, as :func:`sum` does. ShapeError below two axes.
     """
     node = _last_two(_matrix(x, "trace"), axis1, axis2, "trace")
-    return _sum(Tensor(diagonal_node(node, offset)), axis=-1, dtype=dtype)
+    return _sum(Tensor(diagonal_node(node, as_int(offset, "trace", "offset"))), axis=-1, dtype=dtype)

@@ -16,7 +16,7 @@ from ..ops import contraction as dots
 from ..ops import elementwise as ops
 from ..ops import movement as move
 from ..ops import reduction as fold
-from ..shapes import Shape
+from ..shapes import Shape, as_int
 from ..tensor import Tensor
 from .convert import ArrayLike, promote
 from .diagonal import diagonal_node
@@ -81,7 +81,7 @@ def _arguments(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]
     lists = [*pairs[1::2], *output]
     if any(not isinstance(entry, Sequence) or isinstance(entry, str) for entry in lists):
         raise ShapeError("einsum: a string of subscripts, or operands each followed by a list of int labels, expected")
-    labels = sorted({label for entry in lists for label in entry if label is not Ellipsis})
+    labels = sorted({as_int(label, "einsum", "a label") for entry in lists for label in entry if label is not Ellipsis})
     if len(labels) > len(_LETTERS):
         raise ShapeError(f"einsum: at most {len(_LETTERS)} different labels, got {len(labels)}")
     letter = dict(zip(labels, _LETTERS, strict=False))

@@ -22,7 +22,7 @@ from ..ops import leaf
 from ..ops import movement as move
 from ..ops.scan import scan_sum
 from ..ops.sorting import searchsorted
-from ..shapes import as_shape, normalize_axis
+from ..shapes import as_int, as_shape, normalize_axis
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, cast_node, promote
 
@@ -185,9 +185,9 @@ def array_split(x: ArrayLike, indices_or_sections: int | Sequence[int], /, axis:
 
 
 def _split(node: Node, sections: int | Sequence[int], axis: int, op: str, equal: bool) -> list[Tensor]:
-    if not isinstance(sections, int | np.integer):
-        return _cut(node, axis, [int(c) for c in sections])
-    count, extent = int(sections), node.shape[axis]
+    if isinstance(sections, Sequence) or (isinstance(sections, np.ndarray | Tensor) and sections.ndim):
+        return _cut(node, axis, [as_int(c, op, "a position") for c in sections])
+    count, extent = as_int(sections, op, "the number of pieces"), node.shape[axis]
     if count <= 0:
         raise ShapeError(f"{op}: the number of pieces must be positive, got {count}")
     if equal and extent % count:
@@ -228,10 +228,11 @@ def chunk(x: ArrayLike, chunks: int, /, axis: int = 0) -> list[Tensor]:
     7 elements in 4 chunks are 2, 2, 2, 1, and 5 are 2, 2, 1)."""
     node = as_node(x, None, "chunk")
     a = normalize_axis(axis, len(node.shape), "chunk")
-    if int(chunks) < 1:
-        raise ShapeError(f"chunk: the number of pieces must be positive, got {chunks}")
-    each = -(-node.shape[a] // int(chunks))
-    return _cut(node, a, range(each, node.shape[a], each) if each else [0] * (int(chunks) - 1))
+    count = as_int(chunks, "chunk", "chunks")
+    if count < 1:
+        raise ShapeError(f"chunk: the number of pieces must be positive, got {count}")
+    each = -(-node.shape[a] // count)
+    return _cut(node, a, range(each, node.shape[a], each) if each else [0] * (count - 1))
 
 
 def narrow(x: ArrayLike, axis: int, start: int, length: int, /) -> Tensor:
@@ -239,10 +240,11 @@ def narrow(x: ArrayLike, axis: int, start: int, length: int, /) -> Tensor:
     node = as_node(x, None, "narrow")
     a = normalize_axis(axis, len(node.shape), "narrow")
     extent = node.shape[a]
-    first = int(start) + (extent if start < 0 else 0)
-    if not 0 <= first <= first + int(length) <= extent:
-        raise IndexError(f"narrow: {length} elements from {start} on are not in axis {a} of shape {node.shape}")
-    return Tensor(move.slice_axis(node, a, first, first + int(length)))
+    begin, count = as_int(start, "narrow", "start"), as_int(length, "narrow", "length")
+    first = begin + (extent if begin < 0 else 0)
+    if not 0 <= first <= first + count <= extent:
+        raise IndexError(f"narrow: {count} elements from {begin} on are not in axis {a} of shape {node.shape}")
+    return Tensor(move.slice_axis(node, a, first, first + count))
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------------
@@ -287,7 +289,8 @@ def repeat(
     if counted.shape not in ((), (1,), (extent,)):
         raise ShapeError(f"repeat: counts of shape {counted.shape} for axis {a} of extent {extent}")
     if total_repeat_length is not None:
-        return Tensor(_repeat_to(node, a, counted, as_shape(int(total_repeat_length), "repeat")[0]))
+        total = as_int(total_repeat_length, "repeat", "total_repeat_length")
+        return Tensor(_repeat_to(node, a, counted, as_shape(total, "repeat")[0]))
     counts = _known_counts(repeats)
     if counts.size and counts.min() < 0:
         raise ArgumentError(f"repeat: counts must not be negative, got {counts.min()}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from operator import index as as_index
 from typing import Any
 
 from ..errors import ShapeError
@@ -16,7 +15,7 @@ from ..graph.node import Node
 from ..interop import has_plain_value, part_of
 from ..ops import elementwise as ops
 from ..ops import movement as move
-from ..shapes import Shape, as_shape, broadcast_shapes, normalize_axes, normalize_axis, reshape_shape, size_of
+from ..shapes import Shape, as_int, as_shape, broadcast_shapes, normalize_axes, normalize_axis, reshape_shape, size_of
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, broadcast_nodes
 from .joining import concat, three_axes
@@ -201,7 +200,7 @@ def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor
     if len(order) != 2:
         raise ShapeError(f"rot90: two axes expected, got {axes!r}")
     a, b = order
-    turns = int(k) % 4
+    turns = as_int(k, "rot90", "k") % 4
     if turns == 0:
         return Tensor(node)
     if turns == 2:
@@ -229,7 +228,7 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int], axis: int | Sequence[int] 
     if axis is None:
         flat = move.reshape(node, (node.size,))
         total = builtins.sum(shift) if isinstance(shift, Sequence) else shift
-        return Tensor(move.reshape(_roll(flat, as_index(total), 0), node.shape))
+        return Tensor(move.reshape(_roll(flat, as_int(total, "roll", "shift"), 0), node.shape))
     axes = [normalize_axis(a, len(node.shape), "roll") for a in (axis if isinstance(axis, Sequence) else (axis,))]
     shifts = list(shift) if isinstance(shift, Sequence) else [shift] * len(axes)
     if len(axes) == 1 and len(shifts) > 1:
@@ -237,7 +236,7 @@ def roll(x: ArrayLike, /, shift: int | Sequence[int], axis: int | Sequence[int] 
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     for a, s in zip(axes, shifts, strict=True):
-        node = _roll(node, as_index(s), a)
+        node = _roll(node, as_int(s, "roll", "shift"), a)
     return Tensor(node)
 
 

@@ -85,7 +85,10 @@ def _checked_q(q: ArrayLike, percent: bool, op: str) -> Fractions:
         node = cast_node(floating(q.node), dtypes.float64)
         if not _is_constant(q.node):
             return ops.divide(node, scale) if percent else node
-    values = np.asarray(np.asarray(q, np.float64) / scale)
+    try:
+        values = np.asarray(np.asarray(q, np.float64) / scale)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{op}: q must be a number or an array of numbers, got {q!r}") from None
     if not np.all((values >= 0) & (values <= 1)):
         raise ArgumentError(f"{op}: q must lie in [0, {scale:g}], got {np.asarray(q).tolist()}")
     return values
@@ -226,7 +229,7 @@ def quantile(
     """The value that a fraction ``q`` of the elements does not exceed; the axes of ``q`` come first in the result.
 
     q: numbers in [0, 1], ArgumentError elsewhere; or a tensor, by which the result has a derivative (that towards
-    larger q, where it has two), and which gives NaN outside [0, 1] where its value is not known yet.
+    larger q, where it has two). Where its value is not known yet, floats are NaN outside [0, 1] and integers limited.
     method: of NumPy's, "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf", "averaged_inverted_cdf",
     "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "median_unbiased", "normal_unbiased".
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..errors import ShapeError
 from ..graph.node import Node
 from ..ops import movement as move
-from ..shapes import as_shape, normalize_axis
+from ..shapes import as_int, as_shape, normalize_axis
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node
 
@@ -25,7 +25,7 @@ def unfold(x: ArrayLike, axis: int, size: int, step: int = 1, /) -> Tensor:
     """
     node = as_node(x, None, "unfold")
     a = normalize_axis(axis, len(node.shape), "unfold")
-    return Tensor(windows_node(node, a, int(size), int(step), "unfold"))
+    return Tensor(windows_node(node, a, as_int(size, "unfold", "size"), as_int(step, "unfold", "step"), "unfold"))
 
 
 def windows_node(node: Node, axis: int, size: int, step: int, op: str) -> Node:

@@ -243,6 +243,9 @@ def test_einsum_of_lists():
     close(pb.einsum(a, [..., 1], c, [1, ...], [...]), np.einsum(a, [..., 1], c, [1, ...], [...]))
     with pytest.raises(pb.ShapeError, match="list of int labels"):
         pb.einsum(a, b)
+    with pytest.raises(pb.ArgumentError, match="a label must be an integer, got 'a'"):
+        pb.einsum(a, ["a", 1])
+    close(pb.einsum(",ij->ji", 2.0, a), 2 * a.T)
 
 
 LONG = [

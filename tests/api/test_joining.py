@@ -125,6 +125,11 @@ def test_rotations_and_flips():
 
 
 ERRORS = {
+    "chunk fraction": (pb.ArgumentError, "chunks must be an integer, got 1.5", lambda: pb.chunk(X, 1.5)),
+    "split fraction": (pb.ArgumentError, "number of pieces", lambda: pb.split(X, 1.5)),
+    "narrow fraction": (pb.ArgumentError, "narrow: start", lambda: pb.narrow(X, 0, 0.5, 1)),
+    "rot90 fraction": (pb.ArgumentError, "rot90: k", lambda: pb.rot90(X, 0.5)),
+    "roll fraction": (pb.ArgumentError, "roll: shift", lambda: pb.roll(X, 1.5)),
     "vstack": (pb.ShapeError, "vstack: shapes", lambda: pb.vstack([V, X[0]])),
     "hstack": (pb.ShapeError, "hstack: shapes", lambda: pb.hstack([X[0], X])),
     "block depths": (pb.ShapeError, "deep", lambda: pb.block([[V], V])),

@@ -192,6 +192,7 @@ def test_corrcoef_at_its_bounds():
 
 
 ERRORS = {
+    "text q": (pb.ArgumentError, "q must be a number", lambda: pb.quantile(X, "half")),
     "method": (pb.ArgumentError, "linear", lambda: pb.quantile(X, 0.5, method="cubic")),
     "q": (pb.ArgumentError, r"\[0, 1\]", lambda: pb.quantile(X, 1.5)),
     "q of a tensor": (pb.ArgumentError, r"\[0, 1\]", lambda: pb.quantile(X, pb.asarray([0.5, -0.1]))),
