@@ -205,8 +205,8 @@ class _InstanceNorm(_RunningNorm):
 class InstanceNorm1d(_InstanceNorm):
     """:func:`~pullback.nn.instance_norm` of (N, C, L) or (C, L).
 
-    Each example's own statistics are used, unless ``track_running_stats`` keeps running ones: then ``eval()`` uses
-    those. ``affine=True`` adds a weight and a bias for each channel, which start at 1 and 0.
+    Each example's own statistics are used, unless ``track_running_stats`` keeps running ones, as :class:`BatchNorm1d`
+    does: then ``eval()`` uses those. ``affine=True`` adds a weight and a bias for each channel, which start at 1 and 0.
     """
 
     _ranks = (2, 3)
