@@ -173,6 +173,54 @@ def test_nan_of_given_infinities_is_an_ops():
         np.asarray(mask - mask)
 
 
+STEPS = [
+    lambda x, rng: pb.tanh(x) + 0.5,
+    lambda x, rng: nn.softmax(x, int(rng.integers(2))) * 3,
+    lambda x, rng: x @ pb.asarray(rng.normal(size=(4, 4))) * 0.3,
+    lambda x, rng: pb.where(x > 0, pb.log(x), x) if rng.random() < 0.5 else pb.where(x > 0, pb.sqrt(x), 0.1),
+    lambda x, rng: x.reshape(2, 8).T.reshape(4, 4),
+    lambda x, rng: x[:, rng.permutation(4)],
+    lambda x, rng: pb.sort(x, axis=0) - pb.mean(x),
+    lambda x, rng: x / (1 + pb.sum(x * x, axis=1, keepdims=True)),
+    lambda x, rng: pb.concat([x[:1], x[1:] * 2.0]),
+    lambda x, rng: pb.cumulative_sum(x, axis=1) * 0.1,
+    lambda x, rng: pb.max(x, axis=0) - x,
+    lambda x, rng: pb.exp(-x * x),
+]
+
+
+def _planted(x):
+    return x + pb.log(-pb.abs(x) - 1.0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("wrap", [lambda f: f, pb.jit], ids=["lazy", "jit"])
+def test_a_planted_fault_is_found_in_random_graphs(seed, wrap):
+    """The steps before it have NaN that a mask hides; those after it pass it on, or hide it as well."""
+    rng = np.random.default_rng(seed)
+    steps = [STEPS[i] for i in rng.integers(len(STEPS), size=8)]
+    keys = rng.integers(2**32, size=8)
+    place = int(rng.integers(8))
+    start = pb.asarray(rng.normal(size=(4, 4)))
+
+    def function(x, wrong):
+        for i, (step, key) in enumerate(zip(steps, keys)):
+            if wrong and i == place:
+                x = _planted(x)
+            x = pb.where(pb.isfinite(x), x, 0.3) if not wrong or i < place else x
+            x = step(x, np.random.default_rng(key))
+        return pb.sum(x)
+
+    assert np.isfinite(np.asarray(wrap(lambda x: function(x, False))(start)))  # and no alarm
+    with pb.debug_nans(False):
+        is_hidden = np.isfinite(float(function(start, True)))
+    if is_hidden:
+        assert np.isfinite(np.asarray(wrap(lambda x: function(x, True))(start)))
+    else:
+        with _raises(rf"log produced nan at .*made at {re.escape(__file__)}:{_planted.__code__.co_firstlineno + 1}"):
+            np.asarray(wrap(lambda x: function(x, True))(start))
+
+
 # -- no false alarm ----------------------------------------------------------------------------------------------------
 
 
