@@ -331,6 +331,7 @@ __array_api_version__ = "2025.12"
 
 if TYPE_CHECKING:
     from . import data, linalg, nn, optim, testing
+    from .compiler.explain import explain, profile
     from .graph.graph import Graph, graph_of
     from .linalg import cross, norm
     from .nn.functional import one_hot
@@ -364,6 +365,7 @@ _ON_FIRST_USE = {
     "custom_vjp": "transforms.custom",
     "data": "",
     "debug_nans": "runtime.evaluate",
+    "explain": "compiler.explain",
     "get_backend": "runtime.evaluate",
     "get_num_threads": "runtime.driver",
     "grad": "transforms.functional",
@@ -381,6 +383,7 @@ _ON_FIRST_USE = {
     "norm": "linalg",
     "one_hot": "nn.functional",
     "optim": "",
+    "profile": "compiler.explain",
     "pytree": "transforms",
     "set_backend": "runtime.evaluate",
     "set_num_threads": "runtime.driver",
@@ -517,6 +520,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "explain",
     "expm1",
     "extract",
     "eye",
@@ -658,6 +662,7 @@ __all__ = [
     "pow",
     "power",
     "prod",
+    "profile",
     "ptp",
     "put_along_axis",
     "pytree",

@@ -4,6 +4,7 @@ compiled again."""
 from __future__ import annotations
 
 import threading
+from time import perf_counter
 from typing import Any
 
 from ..graph.state import open_after_fork
@@ -15,6 +16,7 @@ from .loops import Kernel
 _NAME = "kernel"
 
 _addresses: dict[Any, int] = {}
+origins: dict[Any, tuple[str, float]] = {}  # where each kernel's code came from ("llvm" or "disk"), in how many seconds
 _lock = open_after_fork(threading.Lock())
 
 
@@ -30,5 +32,7 @@ def kernel_addresses(kernels: list[Kernel], target: Target) -> dict[int, int]:
 
 
 def _compile(kernel: Kernel, key: Any, target: Target) -> int:
+    start, hits = perf_counter(), object_cache.hit_count()
     found = object_cache.compile_cached(repr(key).encode(), [_NAME], lambda: kernel_module({_NAME: kernel}, target))
+    origins[key] = ("disk" if object_cache.hit_count() > hits else "llvm", perf_counter() - start)
     return found[_NAME]

@@ -11,6 +11,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from sys import getrefcount
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..graph.state import describe_site
 from ..runtime import driver
 from ..runtime.buffers import Buffer, allocate
 from .cache import kernel_addresses
+from .contraction import ContractionPlan
 from .fuse import fuse
 from .llvm.layout import ParameterLayout, column_block
 from .llvm.target import Target, host
@@ -49,6 +51,20 @@ class Site:
         return IndexError(f"{self.what}: index {index} is out of range for size {size}{where}")
 
 
+Record = Callable[["Program", Step, float, float], None]  # the step, its start and its end, of time.perf_counter
+Observer = Callable[["Program", Sequence[Any]], list[Buffer]]
+
+# While set, it is called instead of a program: explain and profile look on this way.
+_observer: Observer | None = None
+
+
+def observe(observer: Observer | None) -> Observer | None:
+    """Let ``observer`` run every program of the process from now on, None nobody; returns the one before."""
+    global _observer
+    before, _observer = _observer, observer
+    return before
+
+
 class Program:
     """A callable: buffers and Python numbers in, buffers out.
 
@@ -58,13 +74,14 @@ class Program:
 
     __slots__ = (
         "_arena_bytes", "_fixed", "_free", "_host_steps", "_in_order", "_input_count", "_numbers", "_output_bytes",
-        "_outputs", "_pack_inputs", "_pack_outputs", "_plan", "_run", "_segments", "_sites", "_slot_count", "donations",
-        "kernels",
+        "_outputs", "_pack_inputs", "_pack_outputs", "_run", "_segments", "_sites", "_slot_count", "_step_tables",
+        "_target", "donations", "kernels", "plan",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, dtypes: list[Any], fixed: list[Any], target: Target, input_count: int) -> None:
-        self._plan = plan
+        self.plan = plan
         self._fixed = fixed
+        self._target = target
         self._input_count = input_count
         self._numbers = [_bit_packer(dtype) for dtype in dtypes]
         self.donations = plan.donations
@@ -89,9 +106,10 @@ class Program:
         self._sites: list[Site] = []
         self.kernels = [step.kernel for step in plan.steps if step.kernel is not None]
         addresses = kernel_addresses(self.kernels, target)
-        self._segments, self._host_steps, scratch = self._link(addresses, target)
+        self._segments, self._host_steps, scratch = self._link(addresses)
         self._arena_bytes = plan.arena_bytes + scratch
         self._run = driver.runner()
+        self._step_tables: list[driver.NativeTable | None] | None = None
         self._free: list[tuple[Any, int]] = []
 
     # -- linking ------------------------------------------------------------------------------------------------------
@@ -100,28 +118,25 @@ class Program:
         """Slot and byte offset of a value's buffer."""
         if value.kind == "input":
             return FIRST_INPUT + value.attrs[0], 0
-        where, number = self._plan.places[value.id]
+        where, number = self.plan.places[value.id]
         if where == "output":
             return self._slot_count + number, 0
         return ARENA, number
 
-    def _link(
-        self, addresses: dict[int, int], target: Target
-    ) -> tuple[list[driver.NativeTable], list[Step], int]:
+    def _link(self, addresses: dict[int, int]) -> tuple[list[driver.NativeTable], list[Step], int]:
         """Native tables, and the host calls between them."""
         waves: list[list[driver.Launch]] = []
         tables: list[driver.NativeTable] = []
         hosts: list[Step] = []
         by_wave: dict[int, list[Step]] = {}
-        for step in self._plan.steps:
+        for step in self.plan.steps:
             by_wave.setdefault(step.wave, []).append(step)
         for wave in sorted(by_wave):
             launches = []
             for step in by_wave[wave]:
-                if step.kernel is not None:
-                    launches.append(self._kernel_launch(step.kernel, addresses[id(step.kernel)], target))
-                elif step.contraction is not None:
-                    launches.append(self._product_launch(step))
+                launch = self._launch(step, addresses)
+                if launch is not None:
+                    launches.append(launch)
                 else:
                     tables.append(driver.build_table(waves))
                     hosts.append(step)
@@ -131,7 +146,13 @@ class Program:
         tables.append(driver.build_table(waves))
         return tables, hosts, max(table.scratch_bytes for table in tables)
 
-    def _kernel_launch(self, kernel: Kernel, address: int, target: Target) -> driver.Launch:
+    def _launch(self, step: Step, addresses: dict[int, int]) -> driver.Launch | None:
+        """None for a host call."""
+        if step.kernel is not None:
+            return self._kernel_launch(step.kernel, addresses[id(step.kernel)])
+        return None if step.contraction is None else self._product_launch(step.contraction, step)
+
+    def _kernel_launch(self, kernel: Kernel, address: int) -> driver.Launch:
         layout = ParameterLayout.of(kernel)
         params = [0] * layout.count
         for dim, where in enumerate(layout.extents):
@@ -164,15 +185,15 @@ class Program:
         for dtype, where in zip(kernel.spill_dtypes, layout.spills, strict=True):
             params[where] = scratch
             scratch += (row * STORAGE_SIZE[dtype] + 127) // 64 * 64 + 256
-        total, grain = task_counts(kernel, column_block(kernel, target))
+        block = column_block(kernel, self._target, driver.get_num_threads())
+        if kernel.mode == "walk":
+            params[layout.block] = block
+        total, grain = task_counts(kernel, block)
         return driver.Launch(address, params, total, grain, scratch)
 
-    def _product_launch(self, step: Step) -> driver.Launch:
+    def _product_launch(self, plan: ContractionPlan, step: Step) -> driver.Launch:
         from ..runtime.blas import Operand, gemm_launch
 
-        plan = step.contraction
-        if plan is None:
-            raise CompileError(f"step {step.number} is no product")
         operands = []
         for operand in (plan.left, plan.right):
             slot, start = self.slot_of(operand.base)
@@ -208,6 +229,44 @@ class Program:
         array[number] = self._numbers[position](value)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Buffer]:
+        if _observer is not None:
+            return _observer(self, inputs)
+        slots, fresh, _arena = self._prepare(inputs)
+        array, address = slots
+        if self._host_steps:
+            self._run_segments(array, address)
+        elif self._run(self._segments[0].address, address):
+            driver.start_workers()
+        return self._results(inputs, slots, fresh)
+
+    def run_steps(self, inputs: Sequence[Any], record: Record) -> list[Buffer]:
+        """As a call, one step after the other, each reported to ``record``."""
+        slots, fresh, _arena = self._prepare(inputs)
+        array, address = slots
+        error = self._slot_count + len(self._output_bytes)
+        for step, table in zip(self.plan.steps, self._tables_of_steps()):
+            start = perf_counter()
+            if table is None:
+                self._run_host(step, array)
+            elif self._run(table.address, address):
+                driver.start_workers()
+            record(self, step, start, perf_counter())
+            if array[error]:
+                break
+        return self._results(inputs, slots, fresh)
+
+    def _tables_of_steps(self) -> list[driver.NativeTable | None]:
+        """A native table for each step; None for a host call."""
+        if self._step_tables is None:
+            addresses = kernel_addresses(self.kernels, self._target)
+            self._step_tables = [
+                driver.build_table([[launch]]) if (launch := self._launch(step, addresses)) is not None else None
+                for step in self.plan.steps
+            ]
+        return self._step_tables
+
+    def _prepare(self, inputs: Sequence[Any]) -> tuple[tuple[Any, int], list[Buffer], Buffer | None]:
+        """The slots of a call, filled in, the buffers of its outputs, and that of its temporaries."""
         try:
             slots = self._free.pop()
         except IndexError:
@@ -221,15 +280,17 @@ class Program:
             value = None  # no reference of ours may count below
         fresh = self._take_over(inputs) if self.donations else [allocate(nbytes) for nbytes in self._output_bytes]
         self._pack_outputs(array, 8 * self._slot_count, *[buffer.address for buffer in fresh])
+        arena = None
         if self._arena_bytes:
             arena = allocate(self._arena_bytes)
             array[ARENA] = arena.address
-            array[SCRATCH] = arena.address + self._plan.arena_bytes
-        if self._host_steps:
-            self._run_segments(array, address)
-        elif self._run(self._segments[0].address, address):
-            driver.start_workers()
+            array[SCRATCH] = arena.address + self.plan.arena_bytes
+        return slots, fresh, arena
+
+    def _results(self, inputs: Sequence[Any], slots: tuple[Any, int], fresh: list[Buffer]) -> list[Buffer]:
+        """The outputs; raises what a check found."""
         if self._sites:
+            array, _ = slots
             error = self._slot_count + len(self._output_bytes)
             if array[error]:
                 _, site, index, size = array[error : error + ERROR_WORDS]
@@ -270,19 +331,21 @@ class Program:
             if array[error]:
                 return
             if number < len(self._host_steps):
-                step = self._host_steps[number]
-                (target,) = step.writes
-                node = target.node
-                if node is None:
-                    raise CompileError(f"{target} has no node to run")
-                operands = zip(step.reads, target.inputs)
-                arrays = [self._view(array, source, operand.shape) for source, operand in operands]
-                out = self._view(array, target, target.shape)
-                with np.errstate(all="ignore"):  # infinities and NaN pass silently, as in kernels
-                    if node.op.into is None:
-                        out[...] = node.op.reference(node, *arrays)
-                    else:
-                        node.op.into(node, out, *arrays)
+                self._run_host(self._host_steps[number], array)
+
+    def _run_host(self, step: Step, array: Any) -> None:
+        (target,) = step.writes
+        node = target.node
+        if node is None:
+            raise CompileError(f"{target} has no node to run")
+        operands = zip(step.reads, target.inputs)
+        arrays = [self._view(array, source, operand.shape) for source, operand in operands]
+        out = self._view(array, target, target.shape)
+        with np.errstate(all="ignore"):  # infinities and NaN pass silently, as in kernels
+            if node.op.into is None:
+                out[...] = node.op.reference(node, *arrays)
+            else:
+                node.op.into(node, out, *arrays)
 
     def _view(self, array: Any, value: Value, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         slot, offset = self.slot_of(value)

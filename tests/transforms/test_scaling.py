@@ -211,7 +211,7 @@ def _work(function, *args) -> tuple[int, int, int]:
     graph = pb.graph_of(function)(*args)
     program = compile_program(graph.inputs, graph.outputs)
     multiplications = traffic = 0
-    for step in program._plan.steps:
+    for step in program.plan.steps:
         plan = step.contraction
         if plan is not None:
             multiplications += plan.m * plan.n * plan.k
