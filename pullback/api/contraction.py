@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .. import dtypes
 from ..errors import ShapeError
 from ..graph.node import Node
 from ..ops import contraction as ops
@@ -17,9 +18,11 @@ from ..ops import movement as move
 from ..ops import reduction as fold
 from ..shapes import Shape, as_int, broadcast_shapes, normalize_axes, normalize_axis
 from ..tensor import Tensor
-from .convert import ArrayLike, promote
+from .convert import ArrayLike, cast_node, promote
 from .einsum import einsum
 from .elementwise import add, multiply
+
+_HALF = (dtypes.float16, dtypes.bfloat16)
 
 
 def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -251,9 +254,11 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Tensor:
     a, b = move.move_axis(a, i, len(a.shape) - 1), move.move_axis(b, j, len(b.shape) - 1)
     if len(a.shape) == 1 and len(b.shape) == 1:
         return Tensor(ops.dot_general(a, b, ((0,), (0,))))
-    if a.dtype.kind == "b":
+    dtype = a.dtype
+    if dtype.kind == "b":
         product = elementwise.logical_and(a, b)
-    else:
-        product = elementwise.multiply(a, b)
-    last = len(product.shape) - 1
-    return Tensor((fold.reduce_any if a.dtype.kind == "b" else fold.reduce_sum)(product, (last,), False))
+        return Tensor(fold.reduce_any(product, (len(product.shape) - 1,), False))
+    if dtype in _HALF:  # as in the other products, only the result is rounded
+        a, b = elementwise.cast(a, dtypes.float32), elementwise.cast(b, dtypes.float32)
+    product = elementwise.multiply(a, b)
+    return Tensor(cast_node(fold.reduce_sum(product, (len(product.shape) - 1,), False), dtype))

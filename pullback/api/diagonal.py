@@ -76,15 +76,10 @@ def diagonal_node(node: Node, offset: int = 0) -> Node:
     rows, columns = node.shape[-2:]
     length = builtins.min(rows, columns)
     if length == 0:
-        return leaf.full((*lead, 0), scalar_zero(node), node.dtype)
+        return leaf.full((*lead, 0), 0, node.dtype)
     node = move.slice_axis(move.slice_axis(node, count, 0, length), count + 1, 0, length)
     flat = move.reshape(node, (*lead, length * length))
     return move.slice_axis(flat, count, 0, length * length, length + 1)
-
-
-def scalar_zero(node: Node) -> bool | int | float:
-    """0 as a Python number of the kind of ``node``."""
-    return {"b": False, "f": 0.0}.get(node.dtype.kind, 0)
 
 
 def embedded_node(node: Node, offset: int = 0) -> Node:
@@ -93,7 +88,7 @@ def embedded_node(node: Node, offset: int = 0) -> Node:
     count = len(lead)
     side = length + abs(offset)
     if length == 0:
-        return leaf.full((*lead, side, side), scalar_zero(node), node.dtype)
+        return leaf.full((*lead, side, side), 0, node.dtype)
     spread = move.pad(node, 0, (0,) * (count + 1), (0,) * (count + 1), (*(0,) * count, length))
     square = move.reshape(spread, (*lead, length, length))
     above, left = builtins.max(-offset, 0), builtins.max(offset, 0)

@@ -198,6 +198,12 @@ def test_dtypes_of_products(dtype):
         np.testing.assert_array_equal(np.asarray(got).astype(np.int64), expected > 0 if dtype == "bool" else expected)
 
 
+def test_half_precision_rounds_results_alone():
+    x, y = np.array([[300, 1]], np.float16), np.array([[300, -30000], [300, 2]], np.float16)
+    assert pb.vecdot(x, y[:1]).tolist() == [60000] and pb.einsum("ij,ij->i", x, y[:1]).tolist() == [60000]
+    assert pb.matvec(y[:1], x[0]).tolist() == [60000] and pb.vecdot(x, y).dtype is pb.float16
+
+
 def test_products_over_nothing_are_zero():
     a, b = draw(2, 0), draw(0, 3)
     for got, shape in (

@@ -271,3 +271,11 @@ def test_layouts(name):
         np.testing.assert_allclose(np.asarray(function(view, axis=1)), plain, rtol=1e-13)
     for dtype in ("float16", "bfloat16"):
         assert function(pb.asarray(X).astype(dtype), axis=1).dtype.name == dtype
+
+
+def test_a_tangent_of_zero_beats_an_infinite_product():
+    x, zero_and_one = pb.asarray(np.array([np.nan, 2.0, np.inf])), pb.asarray(np.array([1.0, 0.0, 0.0]))
+    assert pb.jvp(lambda a: pb.prod(a), (x[:2],), (zero_and_one[:2],))[1].item() == 2
+    assert pb.jvp(lambda a: pb.prod(a, axis=0), (x[1:],), (zero_and_one[1:],))[1].item() == 0
+    branch = pb.grad(lambda a: pb.where(False, pb.prod(a), a[1]))(x)
+    assert np.asarray(branch).tolist() == [0, 1, 0]
