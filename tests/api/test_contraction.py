@@ -354,3 +354,25 @@ def test_einsum_messages(subscripts, shapes, message):
 def test_wrong_orders(optimize):
     with pytest.raises(pb.ArgumentError, match="einsum"):
         pb.einsum("ij,jk->ik", draw(2, 3), draw(3, 4), optimize=optimize)
+
+
+@pytest.mark.usefixtures("reference_backend")
+@pytest.mark.parametrize("seed", range(40))
+def test_random_einsums(seed):
+    """Any number of operands, diagonals, labels of one operand, extents of 1: values, and gradients by linearity."""
+    rng = np.random.default_rng(seed)
+    extents = dict(zip("abcde", map(int, rng.integers(1, 4, 5)), strict=True))
+    groups = ["".join(rng.choice(list("abcde"), size=int(rng.integers(0, 4)))) for _ in range(rng.integers(1, 5))]
+    used = sorted(set("".join(groups)))
+    output = "".join(rng.permutation([label for label in used if rng.random() < 0.5]))
+    subscripts = ",".join(groups) + "->" + output
+    operands = [rng.normal(size=[extents[label] for label in group]) for group in groups]
+    expected = np.einsum(subscripts, *operands)
+    got = np.asarray(pb.einsum(subscripts, *operands))
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12)
+    cotangent = rng.normal(size=expected.shape)
+    for k, gradient in enumerate(pb.vjp(lambda *xs: pb.einsum(subscripts, *xs), *operands)[1](cotangent)):
+        direction = rng.normal(size=operands[k].shape)
+        moved = np.einsum(subscripts, *[direction if i == k else x for i, x in enumerate(operands)])
+        assert np.sum(np.asarray(gradient) * direction) == pytest.approx(np.sum(cotangent * moved), rel=1e-9, abs=1e-11)
