@@ -77,7 +77,7 @@ def _step(fuser: Fuser, group: Group, demanded: dict[int, Value]) -> Step | None
         return None
     if group.kind == "fused" or group.kind == "scatter":
         builder = KernelBuilder(fuser, group, demanded)
-        if group.target is not None and group.target.id not in demanded:
+        if group.kind == "scatter" and group.target is not None and group.target.id not in demanded:
             return None
         kernel = builder.build_scatter() if group.kind == "scatter" else builder.build()
         if kernel is None:

@@ -17,6 +17,7 @@ from .views import Linear, NotAffineError, row_major, split
 
 RECOMPUTE_COST = 2.0  # an op this cheap may be computed twice
 RECOMPUTE_DEPTH = 3
+MAX_WALK_SCANS = 4  # whose running values the caches next to the core hold
 
 
 class KernelBuilder(ExpressionTable):
@@ -225,10 +226,17 @@ class KernelBuilder(ExpressionTable):
     def build(self) -> Kernel | None:
         """The kernel that computes the group's demanded members; None where nobody needs any."""
         group = self.group
-        roots = [m for m in group.members if m.id in self.demanded or m.id in group.stores]
+        stored = {number for number, (target, _) in group.stores.items() if target.id in self.demanded}
+        roots = [m for m in group.members if m.id in self.demanded or m.id in stored]
         if not roots:
             return None
-        for member in self._needed(roots):
+        needed = self._needed(roots)
+        for member in needed:
+            if member.kind == "shift":  # its table is in memory: what else is made of that need not be
+                table, _, _ = self.fuser.strided(member.inputs[0], group)
+                if table.kind != "input":
+                    self.demanded[table.id] = table
+        for member in needed:
             level = group.levels[member.id]
             try:
                 self.expression(member, self.canonical["full" if level == "full" else "reduced"])
@@ -332,6 +340,9 @@ class KernelBuilder(ExpressionTable):
             reverse=scans and bool(self.group.scan),
         )
         plan_stages(kernel, prune.stores, prune.costs, prune.depths)
+        if kernel.mode == "column" and not kernel.folds and not kernel.row_stores and scatter is None:
+            if 0 < sum(expression[0] == "scan" for expression in kernel.expressions) <= MAX_WALK_SCANS:
+                kernel.mode = "walk"
         return kernel
 
 

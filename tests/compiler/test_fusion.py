@@ -11,6 +11,10 @@ import pytest
 import pullback as pb
 from pullback.compiler.program import Program, compile_program
 from pullback.graph.graph import Graph
+from pullback.ops import elementwise as e
+from pullback.ops import leaf, movement
+from pullback.runtime.evaluate import evaluate
+from pullback.runtime.reference import reference_values
 
 F = pb.nn.functional
 
@@ -126,3 +130,17 @@ def test_masks_of_positions_in_a_long_reduction() -> None:
     np.testing.assert_allclose(np.asarray(function(pb.asarray(x))), expected, rtol=1e-11)
     slope = 2 * np.tril(x) + np.triu(np.ones_like(x), 1) + np.arange(401.0)
     np.testing.assert_allclose(np.asarray(pb.jit(pb.grad(function))(x)), slope, rtol=1e-12)
+
+
+def test_a_value_that_is_also_part_of_an_array_that_nobody_reads() -> None:
+    """The padding crops all that was taken from the joined array, which is never made; its first part is still wanted."""
+    x = leaf.data(np.linspace(0, 3, 3).reshape(3, 1), copy=True)
+    first = e.floor(e.cos(e.sin(x)))
+    joined = movement.concat((first, movement.flip(first, (0,))), 0)
+    taken = e.exp(movement.slice(joined, (3, 0), (6, 1), (2, 1)))
+    outputs = [movement.pad(taken, 0.5, (1, -1), (0, 2)), e.abs(first)]
+    expected = reference_values(outputs)
+    evaluate(outputs)
+    for node, value in zip(outputs, expected, strict=True):
+        assert node.buffer is not None
+        np.testing.assert_array_equal(node.buffer.numpy(node.shape, node.dtype.numpy), value)
