@@ -387,7 +387,7 @@ def explain(function: Callable[..., Any], verbose: bool | str | Sequence[str] = 
     and calls of libraries, with what was fused, loop structure (``r`` marks a folded loop), bytes, FLOPs, time alone,
     the least time on this machine and the share of it that is reached, and where the code came from.
 
-    verbose: what to show of each kernel besides: "ir" (Pullback's own), "llvm", "asm", several of them, or True for all.
+    verbose: what to show of each kernel besides: "ir" (our own), "llvm", "asm", several of them, or True for all.
 
     The call has its effects (a training step trains). Times are medians of several runs of every step.
     Raises ArgumentError for another ``verbose``.
