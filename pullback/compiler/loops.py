@@ -10,6 +10,8 @@ Modes, by which loop is vectorised:
 map         no folds; the last loop.
 row         folds over the last loop (and others): a task is one row, its stages walk the row one after the other.
 column      folds over leading loops: a task is a block of neighbouring columns, the folded loops run inside.
+walk        a column kernel with scans and nothing else: the block is wide, so that each step touches long pieces of
+            memory, and the running values lie in a small array.
 scalar      a single point.
 sequential  a scatter without trailing axes: one element after the other.
 
@@ -117,8 +119,8 @@ class Kernel:
 
     @property
     def grid_loops(self) -> list[int]:
-        """Loops that are divided among tasks, without the vector loop of map and column kernels."""
-        lanes = self.vector_loop if self.mode in ("map", "column") else -1
+        """Loops that are divided among tasks, without the vector loop of map, column and walk kernels."""
+        lanes = self.vector_loop if self.mode in ("map", "column", "walk") else -1
         return [dim for dim, folded in enumerate(self.reduced) if not folded and dim != lanes]
 
     def access_of_term(self, term: int) -> int:

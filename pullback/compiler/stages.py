@@ -90,7 +90,7 @@ def plan_stages(kernel: Kernel, stores: list[tuple[int, int]], costs: list[float
 
 def outer_expressions(kernel: Kernel) -> list[bool]:
     """For each expression whether it has one value a row (row, column kernels) or a vector loop (map kernels)."""
-    loops = kernel.row_loops if kernel.mode in ("row", "column", "sequential") else [kernel.vector_loop]
+    loops = kernel.row_loops if kernel.mode in ("row", "column", "walk", "sequential") else [kernel.vector_loop]
     if kernel.mode == "scalar":
         return [True] * len(kernel.expressions)
     outer: list[bool] = []

@@ -133,7 +133,7 @@ def test_masks_of_positions_in_a_long_reduction() -> None:
 
 
 def test_a_value_that_is_also_part_of_an_array_that_nobody_reads() -> None:
-    """The padding crops all that was taken from the joined array, which is never made; its first part is still wanted."""
+    """The padding crops all that was taken from the joined array, which is never made; its first part is still read."""
     x = leaf.data(np.linspace(0, 3, 3).reshape(3, 1), copy=True)
     first = e.floor(e.cos(e.sin(x)))
     joined = movement.concat((first, movement.flip(first, (0,))), 0)

@@ -57,6 +57,13 @@ def all_scans(x: Node, axis: int, reverse: bool) -> list[Node]:
     return [f(x, axis, reverse, exclusive) for f in functions for exclusive in (False, True)]
 
 
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    before = pb.get_num_threads()
+    yield
+    pb.set_num_threads(before)
+
+
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +160,7 @@ def test_gated_scan_is_one_kernel_and_its_gradient_another(axis: int, reverse: b
     def gates_and_terms(a: Any, b: Any) -> Any:
         return pb.tanh(pb.gated_scan(pb.sigmoid(a), pb.exp(b) * 2.0, axis, reverse=reverse))
 
-    mode = ["row" if axis == 2 else "column"]
+    mode = ["row" if axis == 2 else "walk"]
     assert modes(forward, A, B) == mode
     assert modes(gates_and_terms, A, B) == mode
     for function in (forward, gates_and_terms):
@@ -205,7 +212,7 @@ def test_gradient_of_the_initial_state_is_in_the_same_kernel() -> None:
     def loss(a: Any, b: Any, h: Any) -> Any:
         return pb.sum(pb.gated_scan(a, b, 0, initial=h) ** 2)
 
-    assert modes(pb.grad(loss, (0, 1, 2)), A, B, A[0]) == ["column", "column"]
+    assert modes(pb.grad(loss, (0, 1, 2)), A, B, A[0]) == ["walk", "column"]
 
 
 def test_positions_with_a_backward_walk_are_right() -> None:
@@ -271,6 +278,19 @@ def test_long_rows_with_several_stages() -> None:
     check([e.divide(running, total), scan.scan_max(e.divide(x, total), 0, True)], 1e-11)
 
 
+@pytest.mark.parametrize("columns", [1, 7, 64, 2047, 2049, 5003])
+def test_blocks_of_columns(columns: int, _threads: None) -> None:
+    """As many as the threads share, with a tail; small types, whose carries are packed, too."""
+    rng = np.random.default_rng(0)
+    array = rng.normal(size=(2, 5, columns))
+    for threads in (1, 3):
+        pb.set_num_threads(threads)
+        for x in (data(array), data(array.astype(np.float32)), data(array > 0), data((9 * array).astype(np.int8))):
+            check([f(x, 1, reverse, True) for f in (scan.scan_max, scan.scan_min) for reverse in (False, True)])
+        x, gates = data(array), data(rng.uniform(-1, 1, array.shape))
+        check([scan.gated_scan(gates, x, 1), scan.strong_scan(gates, e.sin(x), 1, True, True)])
+
+
 # -- random chains -----------------------------------------------------------------------------------------------------
 
 
@@ -305,13 +325,6 @@ def test_random_recurrences_with_what_is_around_them(seed: int) -> None:
 
 
 # -- threads and lengths -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def _threads() -> Iterator[None]:
-    before = pb.get_num_threads()
-    yield
-    pb.set_num_threads(before)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

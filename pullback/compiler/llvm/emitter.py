@@ -328,14 +328,17 @@ class KernelEmitter:
             return b.gather(expression[2], pointer, offsets or b.const(0, "i64"), point.mask)
         raise KeyError(kind)
 
-    def carries(self, roots: list[int], known: set[int]) -> Carries:
-        """Slots for the scans that ``roots`` need, set to their start."""
+    def carries(self, roots: list[int], known: set[int], count: int = 1) -> Carries:
+        """Slots for the scans that ``roots`` need: of one vector, set to its start, or of ``count`` vectors."""
         scans: dict[int, Scan] = {}
         for number in self.needed(roots, known):
             expression = self.kernel.expressions[number]
             if expression[0] == "scan":
                 scans[number] = Scan(expression[1], expression[2], expression[4])
-        return Carries(self.b, self.alloca, scans)
+        carries = Carries.allocate(self.b, self.alloca, scans, count)
+        if count == 1:
+            carries.reset(self.b)
+        return carries
 
     def _shifted(self, expression: tuple[Any, ...], point: Point) -> Value:
         """The element some steps away, 0 where there is none; nothing outside the buffer is read."""

@@ -15,6 +15,7 @@ from ..expressions import expression_dtype
 from ..loops import Kernel, Scatter, Stage
 from .emitter import Point
 from .folds import FoldEmitter
+from .layout import WALK_COLUMNS
 from .scans import Carries
 from .target import Target
 from .values import STORAGE_SIZE, Value
@@ -46,7 +47,7 @@ class KernelWriter(FoldEmitter):
         """The function's text; declarations are left in ``declares``."""
         modes = {
             "scalar": self._scalar, "map": self._map, "row": self._row, "column": self._column,
-            "sequential": self._sequential,
+            "walk": self._walk, "sequential": self._sequential,
         }  # fmt: skip
         modes[self.kernel.mode]()
         return self.finish(name)
@@ -293,6 +294,51 @@ class KernelWriter(FoldEmitter):
                 self.accumulate(fold, walk.slots[fold][0], env[kernel.folds[fold].argument], None, place_in_row)
 
         self.interleave(partial(column, walk) for walk in walks)
+
+    def _walk(self) -> None:
+        """Row after row of a wide block of columns; where the rows go backwards so do the columns, because prefetching
+        follows memory in one direction."""
+        bases = self.bases()
+        kernel, b = self.kernel, self.b
+        stores = [store for stage in kernel.stages for store in stage.stores]
+        roots = [expression for _, expression in stores]
+        b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+
+        def task(number: str) -> None:
+            extent, block = self.parameter(self.layout.extents[kernel.vector_loop]), self.parameter(self.layout.block)
+            padded = self.emit(f"add i64 {extent}, {block}")
+            blocks = self.emit(f"udiv i64 {self.emit(f'sub i64 {padded}, 1')}, {block}")
+            which = self.emit(f"urem i64 {number}, {blocks}")
+            indices = self.split_task(self.emit(f"udiv i64 {number}, {blocks}"), kernel.grid_loops)
+            pointers = self.advance(bases, indices)
+            start = self.emit(f"mul i64 {which}, {block}")
+            stop = self.emit(f"call i64 @llvm.smin.i64(i64 {self.emit(f'add i64 {start}, {block}')}, i64 {extent})")
+            carries = self.carries(roots, set(), WALK_COLUMNS // self.width)
+            columns = self.emit(f"sub i64 {stop}, {start}")
+            vectors = self.emit(f"udiv i64 {self.emit(f'add i64 {columns}, {self.width - 1}')}, {self.width}")
+            self.loop("0", vectors, 1, lambda i: carries.at(b, i).reset(b))
+
+            def row(inner: dict[int, str]) -> None:
+                here = self.advance(pointers, inner)
+                around = {**indices, **inner}
+
+                def copy(position: str, mask: Value | None) -> None:
+                    index = self.emit(f"udiv i64 {self.emit(f'sub i64 {position}, {start}')}, {self.width}")
+                    point = Point(here, position, around, mask, carries.at(b, index))
+                    env: dict[int, Value] = {}
+                    self.evaluate_all(roots, point, env)
+                    for access, e in stores:
+                        self.store(access, env[e], point)
+
+                def body(positions: list[str], masks: list[Value | None]) -> None:
+                    self.interleave(partial(copy, *place) for place in zip(positions, masks, strict=True))
+
+                self.vector_loop(start, stop, body, kernel.reverse)
+
+            extents = {dim: self.parameter(self.layout.extents[dim]) for dim in kernel.row_loops}
+            self.nest(kernel.row_loops, extents, row)
+
+        self.tasks(task)
 
     def _scatter_roots(self) -> list[int]:
         scatter = self.kernel.scatter

@@ -143,15 +143,28 @@ def _in_order(
     return result, b.splat(one.first(carry), carry.dtype)
 
 
+@dataclass(frozen=True)
 class Carries:
-    """The slots of one walk's scans: by the number of the scan's expression."""
+    """The scans of one walk and where their carries are, by the number of the scan's expression."""
 
-    def __init__(self, b: VectorBuilder, alloca: Callable[[str], str], scans: dict[int, Scan]) -> None:
-        self.scans = scans
-        self.slots: dict[int, str] = {}
-        for number, scan in scans.items():
-            slot = self.slots[number] = alloca(b.type(scan.register))
-            b.lines.append(f"  store {b.typed(b.const(scan.start(), scan.register))}, ptr {slot}")
+    scans: dict[int, Scan]
+    slots: dict[int, str]
+
+    @classmethod
+    def allocate(cls, b: VectorBuilder, alloca: Callable[[str], str], scans: dict[int, Scan], count: int) -> Carries:
+        """Slots for ``count`` vectors of each scan."""
+        return cls(scans, {n: alloca(f"[{count} x {b.type(scan.register)}]") for n, scan in scans.items()})
+
+    def at(self, b: VectorBuilder, index: str) -> Carries:
+        """The slots of vector number ``index``."""
+        kinds = {number: b.type(scan.register) for number, scan in self.scans.items()}
+        moved = {n: b.emit(f"getelementptr {kinds[n]}, ptr {slot}, i64 {index}") for n, slot in self.slots.items()}
+        return Carries(self.scans, moved)
+
+    def reset(self, b: VectorBuilder) -> None:
+        """Set the carries to where the scans start."""
+        for number, scan in self.scans.items():
+            b.lines.append(f"  store {b.typed(b.const(scan.start(), scan.register))}, ptr {self.slots[number]}")
 
     def advance(
         self, b: VectorBuilder, number: int, operands: Sequence[Value], mask: Value | None, in_row: bool, reverse: bool
