@@ -203,6 +203,36 @@ def test_norms_of_masked_rows(norm: str, backend: str) -> None:
         np.testing.assert_allclose(found, curvature, rtol=1e-13, atol=1e-15)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 2.5, INF])
+def test_vector_norms_of_masked_rows(order: float, backend: str) -> None:
+    keep = pb.asarray(np.array([True, False, False, False]))
+
+    def row(x: Any) -> Any:
+        return pb.linalg.vector_norm(x, ord=order)
+
+    def function(x: Any) -> Any:
+        return pb.sum(pb.where(keep, pb.linalg.vector_norm(x, ord=order, axis=1), 0.0))
+
+    x = pb.asarray(ROWS)
+    expected, curvature = np.zeros((4, 2)), np.zeros((4, 2, 4, 2))
+    expected[0] = np.asarray(pb.grad(row)(x[0]))
+    curvature[0, :, 0] = np.asarray(pb.hessian(row)(x[0]))
+    assert np.isfinite(expected).all() and np.isfinite(curvature).all() and expected.any()
+    for mode in (pb.grad, pb.jacfwd, pb.jacrev):
+        np.testing.assert_allclose(np.asarray(mode(function)(x)), expected, rtol=1e-13)
+    for found in _hessians(function, x):
+        np.testing.assert_allclose(found, curvature, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 2.5, INF])
+def test_vector_norm_of_nothing_is_flat(order: float, backend: str) -> None:
+    x = pb.asarray(np.zeros(3))
+    for mode in (pb.grad, pb.jacfwd, pb.jacrev):
+        np.testing.assert_array_equal(np.asarray(mode(lambda x: pb.linalg.vector_norm(x, ord=order))(x)), [0, 0, 0])
+    for found in _hessians(lambda x: pb.linalg.vector_norm(x, ord=order), x):
+        np.testing.assert_array_equal(found, np.zeros((3, 3)))
+
+
 def test_norm_of_nothing_is_flat(backend: str) -> None:
     """Without a mask: hypot and the norm at 0 have gradient 0, and no NaN in the second derivative."""
     x = pb.asarray(np.zeros(2))
