@@ -78,25 +78,23 @@ def _position(q: Any, n: Any, method: str, xp: Any) -> tuple[Any, Any]:
 
 
 def _checked_q(q: ArrayLike, percent: bool, op: str) -> Fractions:
-    """``q`` as fractions: an array where its values are plain to see, else a float64 node. ArgumentError outside
-    [0, 1] in the first case."""
+    """``q`` as fractions: a float64 node for a tensor, whose value may change without another program, else an array.
+    ArgumentError outside [0, 1], where the values are plain to see."""
     scale = 100.0 if percent else 1.0
-    if isinstance(q, Tensor):
-        node = cast_node(floating(q.node), dtypes.float64)
-        if not _is_constant(q.node):
-            return ops.divide(node, scale) if percent else node
+    if isinstance(q, Tensor) and not has_plain_value(q.node):
+        return _as_fractions(q.node, scale)
     try:
         values = np.asarray(np.asarray(q, np.float64) / scale)
     except (TypeError, ValueError):
         raise ArgumentError(f"{op}: q must be a number or an array of numbers, got {q!r}") from None
     if not np.all((values >= 0) & (values <= 1)):
         raise ArgumentError(f"{op}: q must lie in [0, {scale:g}], got {np.asarray(q).tolist()}")
-    return values
+    return _as_fractions(q.node, scale) if isinstance(q, Tensor) else values
 
 
-def _is_constant(node: Node) -> bool:
-    """Whether the value is known and no derivative by it can be asked for."""
-    return has_plain_value(node) and not node.rg and node.scope is None
+def _as_fractions(q: Node, scale: float) -> Node:
+    fractions = cast_node(floating(q), dtypes.float64)
+    return fractions if scale == 1 else ops.divide(fractions, scale)
 
 
 def _sorted_rows(node: Node, axes: tuple[int, ...]) -> Node:
@@ -127,6 +125,7 @@ def _interpolated(low: Node, high: Node, weight: Node) -> Node:
 def quantile_of(
     x: ArrayLike, q: ArrayLike, axis: Axis, keepdims: bool, method: str, op: str, percent: bool, skip_nan: bool
 ) -> Tensor:
+    """What :func:`quantile`, :func:`percentile` and their variants that pass NaN over do, in the name of ``op``."""
     if method not in METHODS:
         raise ArgumentError(f"{op}: method {method!r} is not one of {', '.join(METHODS)}")
     node, axes = operand(x, axis, op)
@@ -254,6 +253,7 @@ def median(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor
 
 
 def median_of(x: ArrayLike, axis: Axis, keepdims: bool, op: str, skip_nan: bool) -> Tensor:
+    """What :func:`median` and :func:`nanmedian` do, in the name of ``op``."""
     node, axes = operand(x, axis, op)
     rows = _sorted_rows(floating(node), axes)
     found = _quantiles(rows, np.asarray(0.5), "midpoint", skip_nan, op)
