@@ -19,7 +19,7 @@ BOUND = {
     "acos": 1.3, "acosh": 1.7, "asin": 1.4, "asinh": 1.9, "atan": 2, "atanh": 1.9, "cbrt": 1.1, "cos": 1.5, "cosh": 1.6,
     "erf": 1.4, "erfc": 2, "exp": 1.1, "exp2": 1.1, "expm1": 1.8, "log": 1.3, "log10": 1.6, "log1p": 1.7, "log2": 1.6,
     "sigmoid": 2, "sin": 1.5, "sinh": 1.8, "tan": 1.9, "tanh": 2, "pow": 1.3, "atan2": 2, "digamma": 2, "erfinv": 1.9,
-    "lgamma": 1.4, "logit": 1.3, "hypot": 1.1, "logaddexp": 1.6, "logaddexp2": 1.6, "polygamma": 2.5, "sinc": 2.6,
+    "lgamma": 1.4, "logit": 1.3, "hypot": 1.1, "logaddexp": 1.6, "logaddexp2": 1.6, "polygamma": 2.5, "sinc": 2,
 }  # fmt: skip
 EXACT: dict[str, Callable[[Any], Any]] = {
     "acos": mpmath.acos, "acosh": mpmath.acosh, "asin": mpmath.asin, "asinh": mpmath.asinh, "atan": mpmath.atan,
@@ -337,8 +337,8 @@ def test_sinc(order: int, target: str) -> None:
     if order == 0:
         check("sinc", x[wanted != 0], got[wanted != 0], wanted[wanted != 0])
         np.testing.assert_array_equal(got[wanted == 0], 0)
-        special = run_of_order("sinc", 0, "float64", target, np.array([0.0, 1e15, 3.0, INF, NAN]))
-        np.testing.assert_array_equal(special, [1, 0, 0, NAN, NAN])
+        special = run_of_order("sinc", 0, "float64", target, np.array([0.0, 1e15, 1e308, 3.0, INF, NAN]))
+        np.testing.assert_array_equal(special, [1, 0, 0, 0, NAN, NAN])
     single = run_of_order("sinc", order, "float32", target, x.astype(np.float32))
     assert np.max(np.abs(single - exact(exactly, x.astype(np.float32)))) < 1.2e-7 * scale * (order + 1)
 

@@ -7,13 +7,16 @@ from collections.abc import Callable
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .double_word import Pair, divide_pairs, quick_two_sum
+from .double_word import Pair, divide_pairs, quick_two_sum, two_product
 from .exp_log import exp, exp2, log, log1p
 from .hyperbolic import in_double
-from .trigonometric import sin
+from .trigonometric import half_turn
 
 #: beyond these sizes squares overflow or lose bits, and are scaled by the power of two first
 _HYPOT_LARGE, _HYPOT_SMALL, _HYPOT_SCALE = 2.0**510, 2.0**-450, 2.0**600
+
+#: what rounding pi lost
+_PI_LOW = 1.2246467991473532e-16
 
 
 def _pair_in_double(
@@ -88,24 +91,20 @@ def sinc(b: VectorBuilder, x: Value, order: int) -> Value:
     if x.dtype == "f32":
         return b.cast(sinc(b, b.cast(x, "f64"), order), "f32")
     split, coefficients = sinc_plan(order)
-    z = b.mul(x, b.const(math.pi, "f64"))
+    z, lost = two_product(b, x, b.const(math.pi, "f64"))
     small = b.polynomial(b.mul(z, z), coefficients)
     if order % 2:
         small = b.mul(small, z)
 
     n = b.rint(x)
-    r = b.sub(x, n)
     half = b.mul(n, b.const(0.5, "f64"))
     odd = b.cmp("ne", b.trunc(half), half)
-    angle = b.mul(r, b.const(math.pi, "f64"))
-    sine = sin(b, angle)
-    # sin(z)/z hardly depends on z near 0, and r/x is 1 there: so z may be rounded.
-    ratio = b.select(b.cmp("eq", r, b.const(0, "f64")), b.const(0, "f64"), b.mul(b.fdiv(sine, angle), b.fdiv(r, x)))
-    large = b.select(odd, b.neg(ratio), ratio)
+    sine, cosine = (b.select(odd, b.neg(v), v) for v in half_turn(b, b.sub(x, n)))
+    ratio = b.fdiv(sine, z)
+    lost = b.fma(x, b.const(_PI_LOW, "f64"), lost)
+    exact = b.cmp("eq", sine, b.const(0, "f64"))  # as it is of every number so large that z overflows
+    large = b.select(exact, ratio, b.fnma(ratio, b.fdiv(lost, z), ratio))
     if order:
-        quarter = b.mul(b.sub(b.const(0.5, "f64"), b.abs(r)), b.const(math.pi, "f64"))
-        cosine = sin(b, quarter)
-        sine, cosine = (b.select(odd, b.neg(v), v) for v in (sine, cosine))
         shifted = (sine, cosine, b.neg(sine), b.neg(cosine))
         for k in range(1, order + 1):
             large = b.fdiv(b.fnma(b.const(k, "f64"), large, shifted[k % 4]), z)

@@ -7,7 +7,7 @@ import math
 from ..builder import VectorBuilder
 from ..values import Value
 from .argument_reduction import Reduced, reduce_half_pi
-from .double_word import divide_pairs, quick_two_sum
+from .double_word import divide_pairs, quick_two_sum, two_product
 from .scaling import FORMATS
 
 #: (sin(r) - r) / r**3 as a polynomial of r**2, |r| <= pi/4
@@ -92,6 +92,22 @@ def sin(b: VectorBuilder, x: Value) -> Value:
 
 def cos(b: VectorBuilder, x: Value) -> Value:
     return _sine_like(b, x, 1)
+
+
+def half_turn(b: VectorBuilder, r: Value) -> tuple[Value, Value]:
+    """(sin(pi*r), cos(pi*r)) for |r| <= 1/2, without a range reduction."""
+    dtype = r.dtype
+    size = b.abs(r)
+    rest = b.sub(b.const(0.5, dtype), size)
+    steep = b.cmp("lt", rest, size)
+    part = b.select(steep, rest, size)
+    pi, pi_low = (b.const(word, dtype) for word in _QUARTER_TURNS[dtype][4])
+    angle = two_product(b, part, pi)
+    low = b.fma(part, pi_low, angle.low)
+    z = b.mul(angle.high, angle.high)
+    sine = b.add(angle.high, b.fma(b.mul(angle.high, z), b.polynomial(z, _SIN[dtype]), low))
+    cosine = b.fma(z, b.polynomial(z, _COS[dtype]), b.const(1, dtype))
+    return b.copysign(b.select(steep, cosine, sine), r), b.select(steep, sine, cosine)
 
 
 def tan(b: VectorBuilder, x: Value) -> Value:
