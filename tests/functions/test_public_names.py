@@ -29,8 +29,8 @@ set_default_dtype
 """
 # Functions of functions, and modes: tests/transforms/, tests/test_debug_nans.py.
 TRANSFORMS = """
-checkpoint checkpoint_name cond custom_jvp custom_vjp debug_nans eval grad gradients graph_of Graph hessian hvp jacfwd
-jacrev jit jvp linearize no_grad stop_gradient value_and_grad vjp vmap
+checkpoint checkpoint_name cond custom_jvp custom_vjp debug_nans eval explain grad gradients graph_of Graph hessian hvp
+jacfwd jacrev jit jvp linearize no_grad profile stop_gradient value_and_grad vjp vmap
 get_backend set_backend get_num_threads set_num_threads
 """
 # What gives Python values: tests/api/.
@@ -195,14 +195,17 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "astype": (pb.float32,), "reshape": ((4, 3),), "repeat": (2, 1), "take": (np.array([1, 0]), 1), "clip": (-1.0, 1.0),
     "swapaxes": (0, 1), "dot": (X.T,), "split": (2, 1), "expand_dims": (0,), "broadcast_to": ((2, 3, 4),),
     "moveaxis": (0, 1), "flip": (1,), "roll": (1,), "chunk": (2, 1), "narrow": (1, 1, 2), "tile": ((2, 1),),
-    "unfold": (1, 2, 1), "quantile": (0.3,), "matmul": (X.T,), "vdot": (X,), "permute": ((1, 0),),
+    "unfold": (1, 2, 1), "quantile": (0.3,), "matmul": (X.T,), "vdot": (X,), "permute": ((1, 0),), "view": ((4, 3),),
 }  # fmt: skip
 REDUCING = (
     "sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "argmin", "count_nonzero", "logsumexp",
     "nansum", "nanmean", "median", "quantile",
 )  # fmt: skip
 # Methods named otherwise than their functions.
-NAMES = {"T": "permute_dims", "mT": "matrix_transpose", "transpose": "permute_dims", "permute": "permute_dims"}
+NAMES = {
+    "T": "permute_dims", "mT": "matrix_transpose", "transpose": "permute_dims", "permute": "permute_dims",
+    "view": "reshape",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(name for name in vars(Methods) if not name.startswith("_")))

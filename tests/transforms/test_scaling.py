@@ -31,7 +31,7 @@ def _nodes(function, *args) -> int:
 def _seconds(function) -> float:
     """Of the fastest of a few runs."""
     times = []
-    for _ in range(4):
+    for _ in range(3):
         start = time.process_time()
         function()
         times.append(time.process_time() - start)
@@ -93,7 +93,7 @@ def test_a_thousand_layers_take_a_thousand_times_one(stack, name):
     transform = TRANSFORMS[name]
     small, large = _nodes(transform(stack(500)), X), _nodes(transform(stack(1000)), X)
     assert large <= 2.01 * small
-    assert large <= 12 * _nodes(stack(1000), X)
+    assert large <= 20 * _nodes(stack(1000), X)
     x = pb.asarray(X)
     ratio = _seconds(lambda: transform(stack(1000))(x)) / _seconds(lambda: transform(stack(250))(x))
     assert ratio < 4 * 2.5  # quadratic time would give 16
