@@ -1,10 +1,10 @@
 """Connectionist temporal classification (Graves et al. 2006): the loss, and its first and second derivative.
 
 A label sequence of length S is aligned to T frames through 2 S + 1 states: the labels with blanks before, between and
-after them. Forward and backward recursions over the frames run in log space, for all sequences and states at once, in
-float64. The loss is the negative logarithm of the sum over alignments; its derivative by a log-probability is minus the
-*occupancy*, the probability that the alignment emits that class in that frame; the derivative of that is a covariance,
-of which :func:`ctc_curvature` gives the product with a vector.
+after them. The recursions over the frames run in log space for all sequences and states at once. The loss is the
+negative logarithm of the sum over alignments; its derivative by a log-probability is minus the *occupancy*, the
+probability that the alignment emits that class in that frame; the derivative of that is a covariance, of which
+:func:`ctc_curvature` gives the product with a vector.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, GradientError
 from ..graph.node import Node, bind
@@ -25,21 +26,21 @@ from .record import Jvp, Linear, Op
 from .reduction import reduce_sum
 from .registry import register
 
-# -- the recursions ----------------------------------------------------------------------------------------------------
+# -- the recursion -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Lattice:
     """The states of all sequences, padded to the longest.
 
-    classes: (N, L), what each state emits.   skips: (N, L), whether the state may follow the one two before it.
-    last: (N,), the last frame of each.   finals: (N, L), whether an alignment may end in the state.
+    classes: (N, L), what each state emits.   skips: (N, L), 0 where the state may follow the one two before it, else
+    -inf.   frames: (N,), of each sequence.   last: (N,), its last state, the blank after all labels.
     """
 
     classes: Array
     skips: Array
+    frames: Array
     last: Array
-    finals: Array
 
 
 def _lattice(node: Node, targets: Array, frames: Array, lengths: Array) -> _Lattice:
@@ -68,10 +69,9 @@ def _lattice(node: Node, targets: Array, frames: Array, lengths: Array) -> _Latt
         )
     states = np.full((count, 2 * longest + 1), blank, np.int64)
     states[:, 1::2] = labels
-    skips = np.zeros(states.shape, bool)
-    skips[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
-    place, end = np.arange(states.shape[1]), 2 * lengths[:, None]
-    return _Lattice(states, skips, frames - 1, (place == end) | (place == end - 1))
+    skips = np.full(states.shape, -np.inf)
+    skips[:, 2:][(states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])] = 0.0
+    return _Lattice(states, skips, frames, 2 * lengths)
 
 
 def _check_lengths(lengths: Array, most: int, name: str, unit: str, site: str) -> None:
@@ -80,95 +80,74 @@ def _check_lengths(lengths: Array, most: int, name: str, unit: str, site: str) -
         raise ArgumentError(f"ctc_loss: {name} must be from 0 to {most}, the number of {unit}; got {wrong[0]} {site}")
 
 
-def _shifted(x: Array, by: int, fill: float) -> Array:
-    """``x`` moved by ``by`` states, ``fill`` where nothing arrives."""
-    result = np.full_like(x, fill)
-    if abs(by) < x.shape[1]:
-        if by > 0:
-            result[:, by:] = x[:, :-by]
-        else:
-            result[:, :by] = x[:, -by:]
-    return result
+_LOWEST = -np.finfo(np.float64).max
 
 
-def _merged(branches: list[Array], slopes: list[Array] | None) -> tuple[Array, Array | None]:
-    """logsumexp of the branches, and its tangent from theirs."""
-    total = np.logaddexp(np.logaddexp(branches[0], branches[1]), branches[2])
-    if slopes is None:
-        return total, None
-    shift = np.where(total == -np.inf, 0.0, total)
-    return total, sum(np.exp(branch - shift) * slope for branch, slope in zip(branches, slopes))
+def _arrivals(emitted: Array, skips: Array, moved: Array | None, digits: type) -> tuple[Array, Array]:
+    """For each frame and state the log-probability to get there, having emitted all frames before; and its tangent, if
+    ``moved`` is that of the emissions (else nothing).
 
-
-def _forward(lattice: _Lattice, emitted: Array, moved: Array | None) -> tuple[Array, Array | None]:
-    """For each frame and state the log-probability to be there having emitted all frames up to it; its tangent, if
-    that of the emissions is given."""
-    alpha = np.full(emitted.shape, -np.inf)
-    slope = None if moved is None else np.zeros(emitted.shape)
-    alpha[:1, :, :2] = emitted[:1, :, :2]
-    if slope is not None and moved is not None:
-        slope[:1] = moved[:1]
+    emitted: (T, N, L).   digits: np.float32 where results are no wider; exponentials of differences are taken in it,
+    several times as fast, while sums over frames stay in float64.
+    """
+    arrived = np.full(emitted.shape, -np.inf)
+    slopes = np.zeros(emitted.shape if moved is not None else 0)
+    arrived[:1, :, :2] = 0.0
+    count, states = skips.shape
+    # To stay, to step, to skip: views of the frame before, with two states in front of it that nothing comes from.
+    before, turned = np.full((count, states + 2), -np.inf), np.zeros((count, states + 2))
+    ways, chances = np.empty((3, count, states)), np.empty((3, count, states), digits)
     for t in range(1, len(emitted)):
-        before = alpha[t - 1]
-        jump = np.where(lattice.skips, _shifted(before, 2, -np.inf), -np.inf)
-        slopes = None
-        if slope is not None:
-            slopes = [slope[t - 1], _shifted(slope[t - 1], 1, 0.0), _shifted(slope[t - 1], 2, 0.0)]
-        total, turn = _merged([before, _shifted(before, 1, -np.inf), jump], slopes)
-        alpha[t] = total + emitted[t]
-        if slope is not None and moved is not None and turn is not None:
-            slope[t] = turn + moved[t]
-    return alpha, slope
+        np.add(arrived[t - 1], emitted[t - 1], out=before[:, 2:])
+        ways[0], ways[1] = before[:, 2:], before[:, 1:-1]
+        np.add(before[:, :-2], skips, out=ways[2])
+        top = np.maximum(np.maximum(np.maximum(ways[0], ways[1]), ways[2]), _LOWEST)
+        np.exp(np.subtract(ways, top, out=chances, casting="same_kind"), out=chances)
+        total = chances[0] + chances[1] + chances[2]
+        np.add(top, np.log(total), out=arrived[t])
+        if moved is not None:
+            np.add(slopes[t - 1], moved[t - 1], out=turned[:, 2:])
+            turn = chances[0] * turned[:, 2:] + chances[1] * turned[:, 1:-1] + chances[2] * turned[:, :-2]
+            slopes[t] = turn / np.where(total == 0.0, 1.0, total)
+    return arrived, slopes
 
 
-def _backward(lattice: _Lattice, emitted: Array, moved: Array | None) -> tuple[Array, Array | None]:
-    """For each frame and state the log-probability to emit the frames after it from there; its tangent."""
-    beta = np.full(emitted.shape, -np.inf)
-    slope = None if moved is None else np.zeros(emitted.shape)
-    # Whether the state two after may follow this one.
-    skips = np.zeros_like(lattice.skips)
-    skips[:, :-2] = lattice.skips[:, 2:]
-    for t in range(len(emitted) - 1, -1, -1):
-        if t + 1 < len(emitted):
-            after = beta[t + 1] + emitted[t + 1]
-            jump = np.where(skips, _shifted(after, -2, -np.inf), -np.inf)
-            slopes = None
-            if slope is not None and moved is not None:
-                turn = slope[t + 1] + moved[t + 1]
-                slopes = [turn, _shifted(turn, -1, 0.0), _shifted(turn, -2, 0.0)]
-            beta[t], found = _merged([after, _shifted(after, -1, -np.inf), jump], slopes)
-            if slope is not None and found is not None:
-                slope[t] = found
-        ends = lattice.last == t
-        beta[t, ends] = np.where(lattice.finals[ends], 0.0, -np.inf)
-        if slope is not None:
-            slope[t, ends] = 0.0
-    return beta, slope
+def _turned_round(x: Array, lattice: _Lattice) -> Array:
+    """(T, N, L) values of frames and states, each sequence from its end; its own inverse within the sequences."""
+    frames, count, states = x.shape
+    time = np.maximum(lattice.frames - 1 - np.arange(frames)[:, None], 0) * count + np.arange(count)
+    state = np.maximum(lattice.last[:, None] - np.arange(states), 0)
+    return x.ravel().take(time[:, :, None] * states + state)
 
 
-def _evidence(lattice: _Lattice, alpha: Array, slope: Array | None) -> tuple[Array, Array | None]:
-    """The log-probability of each sequence: what its last frame holds in final states; its tangent."""
-    count, states = lattice.classes.shape
-    if not len(alpha):
-        return np.where(lattice.finals[:, 0], 0.0, -np.inf), None if slope is None else np.zeros(count)
-    rows = np.arange(count)
-    final = np.where(lattice.finals, alpha[np.maximum(lattice.last, 0), rows], -np.inf)
-    # Without frames only an empty sequence is possible.
-    none = (lattice.last < 0)[:, None]
-    final = np.where(none, np.where((np.arange(states) == 0) & lattice.finals, 0.0, -np.inf), final)
-    top = final.max(axis=1, initial=-np.inf)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    total = np.log(np.exp(final - shift[:, None]).sum(axis=1)) + shift
-    if slope is None:
-        return total, None
-    weights = np.exp(final - np.where(total == -np.inf, 0.0, total)[:, None])
-    turns = np.where(none, 0.0, slope[np.maximum(lattice.last, 0), rows])
-    return total, (weights * turns).sum(axis=1)
+def _skips_from_the_end(lattice: _Lattice) -> Array:
+    """What skips are where each sequence runs from its end: from two after to a state, if from it to two after."""
+    place = lattice.last[:, None] + 2 - np.arange(lattice.skips.shape[1])
+    inside = (place >= 2) & (place < lattice.skips.shape[1])
+    found = np.take_along_axis(lattice.skips, np.where(inside, place, 0), axis=1)
+    return np.where(inside, found, -np.inf)
+
+
+def _at_the_end(lattice: _Lattice, x: Array, fill: float) -> tuple[Array, Array]:
+    """(N,) of ``x`` in the last frame of each sequence: in its last state, and in the one before, if there is one."""
+    if not len(x):
+        return np.full(len(lattice.frames), fill), np.full(len(lattice.frames), fill)
+    rows, last = np.arange(len(lattice.frames)), np.maximum(lattice.frames - 1, 0)
+    before = x[last, rows, np.maximum(lattice.last - 1, 0)]
+    return x[last, rows, lattice.last], np.where(lattice.last > 0, before, fill)
+
+
+def _evidence(lattice: _Lattice, alpha: Array) -> Array:
+    """(N,), the log-probability of each sequence. Without frames only an empty sequence is possible."""
+    total = np.logaddexp(*_at_the_end(lattice, alpha, -np.inf))
+    return np.where(lattice.frames > 0, total, np.where(lattice.last > 0, -np.inf, 0.0))
 
 
 def _emissions(lattice: _Lattice, x: Array) -> Array:
     """(T, N, L): what the states emit in each frame."""
-    return np.take_along_axis(x.astype(np.float64), lattice.classes[None], axis=2)
+    frames, count, classes = x.shape
+    places = np.arange(count)[:, None] * classes + lattice.classes
+    return x.reshape(frames, count * classes).take(places, axis=1).astype(np.float64)
 
 
 def _by_class(lattice: _Lattice, x: Array, classes: int) -> Array:
@@ -183,22 +162,42 @@ def _loss_reference(node: Node, log_probs: Array, *rest: Array) -> Array:
     lattice = _lattice(node, *rest)
     with np.errstate(all="ignore"):
         emitted = _emissions(lattice, widen(log_probs, node.dtype))
-        return (-_evidence(lattice, _forward(lattice, emitted, None)[0], None)[0]).astype(node.dtype.numpy)
+        alpha = _arrivals(emitted, lattice.skips, None, _digits(node))[0] + emitted
+        return (-_evidence(lattice, alpha)).astype(node.dtype.numpy)
 
 
-def _posterior(alpha: Array, beta: Array, total: Array) -> Array:
-    """The probability of each state in each frame; 0 throughout for a sequence that is impossible."""
-    possible = total != -np.inf
-    chances = np.exp(alpha + beta - np.where(possible, total, 0.0)[:, None])
-    return np.where(possible[:, None], chances, 0.0)
+def _digits(node: Node) -> type:
+    return np.float64 if node.dtype is dtypes.float64 else np.float32
+
+
+def _posterior(
+    lattice: _Lattice, emitted: Array, moved: Array | None, digits: type
+) -> tuple[Array, Array | None]:
+    """The probability (T, N, L) of each state in each frame, 0 throughout for a sequence that is impossible; and its
+    tangent. Both directions run in one recursion, the second through the sequences from their ends."""
+    count = len(lattice.frames)
+    both = np.concatenate([emitted, _turned_round(emitted, lattice)], axis=1)
+    turns = None if moved is None else np.concatenate([moved, _turned_round(moved, lattice)], axis=1)
+    arrived, slopes = _arrivals(both, np.concatenate([lattice.skips, _skips_from_the_end(lattice)]), turns, digits)
+    alpha, beta = arrived[:, :count] + emitted, _turned_round(arrived[:, count:], lattice)
+    total = _evidence(lattice, alpha)
+    inside = (np.arange(len(emitted))[:, None] < lattice.frames)[:, :, None]
+    inside = inside & (np.arange(emitted.shape[2]) <= lattice.last[:, None]) & (total != -np.inf)[:, None]
+    logarithms = alpha + beta - np.where(total == -np.inf, 0.0, total)[:, None]
+    chances = np.where(inside, np.exp(logarithms.astype(digits)), 0.0)
+    if moved is None:
+        return chances, None
+    turn = slopes[:, :count] + moved
+    weights = [np.exp(end - total) for end in _at_the_end(lattice, alpha, -np.inf)]
+    change = sum(np.where(w == 0.0, 0.0, w * end) for w, end in zip(weights, _at_the_end(lattice, turn, 0.0)))
+    turn = turn + _turned_round(slopes[:, count:], lattice) - np.asarray(change)[:, None]
+    return chances, np.where(chances == 0.0, 0.0, chances * turn)
 
 
 def _occupancy_reference(node: Node, log_probs: Array, *rest: Array) -> Array:
     lattice = _lattice(node, *rest)
     with np.errstate(all="ignore"):
-        emitted = _emissions(lattice, widen(log_probs, node.dtype))
-        alpha, beta = _forward(lattice, emitted, None)[0], _backward(lattice, emitted, None)[0]
-        chances = _posterior(alpha, beta, _evidence(lattice, alpha, None)[0])
+        chances, _ = _posterior(lattice, _emissions(lattice, widen(log_probs, node.dtype)), None, _digits(node))
         return _by_class(lattice, chances, log_probs.shape[2]).astype(node.dtype.numpy)
 
 
@@ -207,13 +206,8 @@ def _curvature_reference(node: Node, log_probs: Array, direction: Array, *rest: 
     with np.errstate(all="ignore"):
         emitted = _emissions(lattice, widen(log_probs, node.dtype))
         moved = _emissions(lattice, widen(direction, node.dtype))
-        alpha, alpha_slope = _forward(lattice, emitted, moved)
-        beta, beta_slope = _backward(lattice, emitted, moved)
-        total, slope = _evidence(lattice, alpha, alpha_slope)
-        chances = _posterior(alpha, beta, total)
-        turns = np.asarray(alpha_slope) + np.asarray(beta_slope) - np.asarray(slope)[:, None]
-        change = np.where(chances == 0.0, 0.0, chances * turns)
-        return _by_class(lattice, change, log_probs.shape[2]).astype(node.dtype.numpy)
+        _, change = _posterior(lattice, emitted, moved, _digits(node))
+        return _by_class(lattice, np.asarray(change), log_probs.shape[2]).astype(node.dtype.numpy)
 
 
 # -- the records -------------------------------------------------------------------------------------------------------
