@@ -160,9 +160,17 @@ class KernelEmitter:
         self.mark(done)
 
     def vector_loop(
-        self, start: str, stop: str, body: Callable[[list[str], list[Value | None]], None], reverse: bool = False
+        self,
+        start: str,
+        stop: str,
+        body: Callable[[list[str], list[Value | None]], None],
+        reverse: bool = False,
+        singly: bool = False,
     ) -> None:
-        """Call ``body(positions, masks)`` so that it covers ``start`` to ``stop``; ``reverse``: from the end on."""
+        """Call ``body(positions, masks)`` so that it covers ``start`` to ``stop``; ``reverse``: from the end on.
+
+        singly: vectors that are whole but too few for the unrolled loop go unmasked, where a loop is often that short.
+        """
         step = self.width * self.unroll
         length = self.emit(f"sub i64 {stop}, {start}")
         whole = self.emit(f"and i64 {length}, {-step}")
@@ -176,13 +184,20 @@ class KernelEmitter:
             remaining = self.emit(f"sub i64 {stop}, {i}")
             body([i], [self.b.mask_below(remaining)])
 
+        end = middle
+        if singly:
+            end = self.emit(f"add i64 {start}, {self.emit(f'and i64 {length}, {-self.width}')}")
         if not reverse:
             self.loop(start, middle, step, main)
-            self.loop(middle, stop, self.width, tail)
+            if singly:
+                self.loop(middle, end, self.width, lambda i: body([i], [None]))
+            self.loop(end, stop, self.width, tail)
             return
         last = self.emit(f"sub i64 {middle}, {step}")
         last = self.emit(f"add i64 {last}, {start}")
-        self.loop(middle, stop, self.width, tail)
+        self.loop(end, stop, self.width, tail)
+        if singly:
+            self.loop(middle, end, self.width, lambda i: body([i], [None]))
         self.loop(start, middle, step, lambda i: main(self.emit(f"sub i64 {last}, {i}")))
 
     def interleave(self, copies: Iterable[Callable[[], None]]) -> None:
@@ -205,7 +220,14 @@ class KernelEmitter:
             lines += [line for column in columns for line in column if line is not None]
 
     def tasks(self, body: Callable[[str], None]) -> None:
-        self.loop("%lo", "%hi", 1, body)
+        """The tasks from ``%lo`` to ``%hi``; where rows go backwards so do they, because prefetching follows memory in
+        one direction."""
+        if not self.kernel.reverse:
+            self.loop("%lo", "%hi", 1, body)
+            return
+        ends = self.emit("add i64 %lo, %hi")
+        last = self.emit(f"sub i64 {ends}, 1")
+        self.loop("%lo", "%hi", 1, lambda i: body(self.emit(f"sub i64 {last}, {i}")))
 
     def split_task(self, task: str, loops: list[int]) -> dict[int, str]:
         """The variables of ``loops``, outermost first, in task number ``task``."""

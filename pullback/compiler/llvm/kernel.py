@@ -296,8 +296,7 @@ class KernelWriter(FoldEmitter):
         self.interleave(partial(column, walk) for walk in walks)
 
     def _walk(self) -> None:
-        """Row after row of a wide block of columns; where the rows go backwards so do the columns, because prefetching
-        follows memory in one direction."""
+        """Row after row of a wide block of columns; where the rows go backwards so do the columns (see ``tasks``)."""
         bases = self.bases()
         kernel, b = self.kernel, self.b
         stores = [store for stage in kernel.stages for store in stage.stores]
@@ -333,7 +332,7 @@ class KernelWriter(FoldEmitter):
                 def body(positions: list[str], masks: list[Value | None]) -> None:
                     self.interleave(partial(copy, *place) for place in zip(positions, masks, strict=True))
 
-                self.vector_loop(start, stop, body, kernel.reverse)
+                self.vector_loop(start, stop, body, kernel.reverse, singly=True)
 
             extents = {dim: self.parameter(self.layout.extents[dim]) for dim in kernel.row_loops}
             self.nest(kernel.row_loops, extents, row)

@@ -67,8 +67,13 @@ def step(b: VectorBuilder, scan: Scan, before: Value, operands: Sequence[Value])
     if scan.variant:
         value = b.add(before, term)
         return value, _strong(b, value, gate)
-    value = b.add(_strong(b, before, gate), term)
+    value = _strong_step(b, before, gate, term)
     return value, value
+
+
+def _strong_step(b: VectorBuilder, before: Value, gate: Value, term: Value) -> Value:
+    """``before * gate + term``, a zero strong: the comparison is beside the product, not behind it."""
+    return b.select(b.cmp("eq", before, b.const(0, before.dtype)), term, b.fma(before, gate, term))
 
 
 def _strong(b: VectorBuilder, x: Value, gate: Value) -> Value:
@@ -136,8 +141,16 @@ def _in_order(
 
     carry = lane(before, 0)
     result = Value("poison", before.dtype)
+    last: tuple[Value, Value] | None = None  # of a late gate: the value and the gate of the lane before
     for number in reversed(range(b.width)) if reverse else range(b.width):
-        value, carry = step(one, scan, carry, [lane(x, number) for x in operands])
+        here = [lane(x, number) for x in operands]
+        value, carry = step(one, scan, carry, here)
+        if scan.instruction == "strong" and scan.variant:
+            # One multiply-add from value to value: the carry, a product, is only for the next vector.
+            if last is not None:
+                value = _strong_step(one, *last, here[1])
+                carry = _strong(one, value, here[0])
+            last = value, here[0]
         element = f"{LLVM_TYPE[value.dtype]} {one.first(value)}"
         result = b.pure(f"insertelement {b.typed(result)}, {element}, i64 {number}", before.dtype)
     return result, b.splat(one.first(carry), carry.dtype)
