@@ -59,9 +59,9 @@ def _pow_partials(z: Node, x: Node, y: Node) -> tuple[Any, Any]:
             return e.multiply(3, e.square(x))
         if exponent is not None:
             return e.multiply(exponent, pow(x, exponent - 1))
-        # Without the test, x = y = 0 would be 0 * 0 ** -1, which is NaN. Testing y alone would cut the derivative by y.
+        # x ** -1 overflows where x is 0 or tiny, and y = 0 wins over it; but no test of y may cut the derivative by y.
         flat = logical_and(equal(x, 0), equal(y, 0))
-        return e.where(flat, 0, e.multiply(y, pow(x, subtract(y, 1))))
+        return e.where(flat, 0, strong_multiply(y, pow(x, subtract(y, 1))))
 
     def by_exponent() -> Node:
         flat = e.logical_and(equal(x, 0), greater_equal(y, 0))
