@@ -139,3 +139,21 @@ def test_torch(row: Row) -> None:
     )
     for a, b in zip(_arrays(pull(cotangents)), expected, strict=True):
         np.testing.assert_allclose(a, np.zeros_like(a) if b is None else b.numpy(), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("row", {row.name: row for row in reversed(SMOOTH)}.values(), ids=str)
+def test_backward(row: Row, _reference: None) -> None:
+    """``backward()`` gives leaves what ``vjp`` gives, for one row of each function."""
+    positions = row.differentiable
+    function = row.of(positions, _tensors(row))
+    _, pull = pb.vjp(function, *[row.arrays[i] for i in positions])
+    leaves = [pb.asarray(row.arrays[i]).requires_grad_() for i in positions]
+    outputs = function(*leaves)
+    cotangents = _cotangents(outputs)
+    total = sum([
+        pb.sum(a * c) for a, c in zip(pytree.leaves(outputs), pytree.leaves(cotangents)) if a.requires_grad
+    ])
+    total.backward()
+    for leaf, expected in zip(leaves, _arrays(pull(cotangents)), strict=True):
+        got = np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
