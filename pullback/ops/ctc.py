@@ -163,7 +163,7 @@ def _loss_reference(node: Node, log_probs: Array, *rest: Array) -> Array:
     with np.errstate(all="ignore"):
         emitted = _emissions(lattice, widen(log_probs, node.dtype))
         alpha = _arrivals(emitted, lattice.skips, None, _digits(node))[0] + emitted
-        return (-_evidence(lattice, alpha)).astype(node.dtype.numpy)
+        return (0.0 - _evidence(lattice, alpha)).astype(node.dtype.numpy)
 
 
 def _digits(node: Node) -> type:

@@ -84,9 +84,9 @@ def test_slopes_at_nan_are_those_of_pytorch():
 
 @pytest.mark.usefixtures("_backend")
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_far_out_both_derivatives_are_finite_and_right(name, dtype):
+def test_far_out_both_derivatives_are_finite_and_right(name):
     """On each side every one of them is a line but for softsign, whose second derivative vanishes too."""
+    dtype = np.float32 if pb.get_backend() == "compiled" else np.float64
     x = pb.asarray(np.array([-1e19, -1e4, -750, 750, 1e4, 1e19], dtype))
     function = ALL[name]
     first = pb.grad(lambda x: pb.sum(function(x)))
