@@ -201,8 +201,11 @@ def _same_static(a: Any, b: Any) -> bool:
 
 
 def _is_followed(node: Node) -> bool:
-    """Whether a transform outside follows ``node``, or will put something else in its place."""
-    return node.op is PARAMETER or (node.scope is not None and open_scope(node.scope) is not None)
+    """Whether a transform outside follows ``node``, or will put something else in its place, or has named a parameter
+    anew, as ``checkpoint`` and ``custom_vjp`` do with their arguments."""
+    if node.op is PARAMETER or (node.op is ops.ALIAS and node.rg and not node.constant):
+        return True
+    return node.scope is not None and open_scope(node.scope) is not None
 
 
 def _listed(names: list[str]) -> str:

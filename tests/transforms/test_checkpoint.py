@@ -108,7 +108,15 @@ def test_parameters_of_a_module_get_gradients():
     x = pb.asarray(X.astype(np.float32))
     pb.sum(model(x) ** 2).backward()
     expected = [np.array(p.grad) for p in model.parameters()]
-    for call in (pb.checkpoint(model), pb.checkpoint(lambda x: model(x))):
+    as_argument = pb.checkpoint(lambda model, x: model(x))
+    nested = pb.checkpoint(lambda model, x: as_argument(model, x))
+    for call in (
+        pb.checkpoint(model),
+        pb.checkpoint(lambda x: model(x)),
+        lambda x: as_argument(model, x),
+        lambda x: nested(model, x),
+        lambda x: pb.jit(as_argument)(model, x),
+    ):
         for p in model.parameters():
             p.grad = None
         pb.sum(call(x) ** 2).backward()
