@@ -6,8 +6,10 @@ taken, on the tensors of that moment, and what it computes can be differentiated
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,9 +22,10 @@ from ..graph.tracking import is_tracked
 from ..ops.custom import Rule, custom_call, custom_result
 from ..ops.elementwise import alias, cast
 from ..ops.leaf import parameter
-from ..ops.movement import broadcast_to
+from ..ops.movement import broadcast_to, uniform_value
 from ..ops.record import NoDerivative
 from ..ops.reduction import reduce_sum
+from ..ops.registry import by_name
 from ..tensor import Tensor
 from . import pytree
 from .batching import batch_nodes, dependents
@@ -123,7 +126,6 @@ class BatchedRule(Rule):
             for value, is_batched in zip(node.inputs, self.is_batched)
         ]
         return Node(node.op, tuple(inputs), self.attrs, self.shape, node.dtype)
-
 
     def _run(self, results: Sequence[Node | None], placeholders: dict[Node, Node]) -> list[Node | None]:
         """``results`` for every element, each with the batch axis in front."""
@@ -283,14 +285,40 @@ class _VjpRule(_UserRule):
 
 
 def _is_linear(results: Sequence[Node | None], transposed: Sequence[Node | None], placeholders: list[Node]) -> bool:
-    """Whether ``results`` are linear in ``placeholders``: no placeholder is left in their transpose, and none goes
-    through an op that has no derivative (a sign, a comparison)."""
-    order, _ = dependents([node for node in results if node is not None], placeholders)
-    if any(isinstance(node.op.derivative, NoDerivative) for node in order):
+    """Whether ``results`` are linear in ``placeholders``: no placeholder is left in their transpose, none goes through
+    an op that has no derivative (a sign, a comparison), and nothing but 0 stands beside them in a sum."""
+    nodes = [node for node in results if node is not None]
+    order, depends = dependents(nodes, placeholders)
+    for node in order:
+        if isinstance(node.op.derivative, NoDerivative):
+            return False
+        if node.op in _SUMS and not all(
+            id(operand) in depends or operand.dtype.kind != "f" or _vanishes(operand) for operand in node.inputs
+        ):
+            return False
+    if not all(id(node) in depends or _vanishes(node) for node in nodes):
         return False
     found = {id(node) for node in placeholders}
-    nodes = [node for node in transposed if node is not None]
-    return all(id(node) not in found for node in topological_order(nodes, lambda node: node.buffer is not None))
+    left = [node for node in transposed if node is not None]
+    return all(id(node) not in found for node in topological_order(left, lambda node: node.buffer is not None))
+
+
+# Ops that are linear in all floating operands together and not in one of them: another has to vanish.
+_SUMS = frozenset(map(by_name, ("add", "subtract", "where", "concat", "pad", "scatter_add", "scatter_set")))
+_PRODUCTS = frozenset(map(by_name, ("multiply", "strong_multiply", "strong_product")))
+_NAMES = frozenset(map(by_name, ("alias", "cast", "negative", "broadcast_to", "reshape", "stop_gradient")))
+
+
+def _vanishes(node: Node) -> bool:
+    """Whether every element is 0, as far as can be told without computing."""
+    while True:
+        if node.buffer is not None:
+            return not node.buffer.numpy(node.shape, node.dtype.numpy).any()
+        if node.op in _PRODUCTS:
+            return any(uniform_value(operand) == 0 for operand in node.inputs)
+        if node.op not in _NAMES:
+            return uniform_value(node) == 0
+        (node,) = node.inputs
 
 
 class _JvpRule(_UserRule):
@@ -371,6 +399,14 @@ class _Custom:
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __reduce__(self) -> Any:
+        # A function of a module is pickled by name, as without a rule; any other with its rule.
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (copyreg.__newobj__, (type(self),), self.__dict__)  # type: ignore[attr-defined]
+
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if not kwargs:
             return args
@@ -404,9 +440,15 @@ class _Custom:
         if state.trace is None and not any(node.dtype.kind == "f" and is_tracked(node) for node in nodes):
             return None
         names = [alias(node) for node in nodes]
-        others = iter(arguments.tree([Tensor(node) for node in names]))
+        tensors = [Tensor(node) for node in names]
+        others = iter(arguments.tree(tensors))
         full = [static[position] if position in static else next(others) for position in range(len(args))]
-        return function(*full), static, arguments, [*nodes, *names]
+        result = function(*full)
+        handles = [leaf for leaf in pytree.leaves(tuple(rest)) if isinstance(leaf, Tensor)]
+        for tensor, handle, name in zip(tensors, handles, names):
+            if tensor.node is not name:  # the function rebound its argument: a running mean
+                handle.rebind(tensor.node)
+        return result, static, arguments, [*nodes, *names]
 
     def _results(self, result: Any, given: list[Node], make_rule: Callable[[Outputs], Rule], inputs: list[Node]) -> Any:
         """``result`` with the derivative of the rule."""

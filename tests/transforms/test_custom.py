@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -296,3 +299,88 @@ def test_programs_are_shared_between_new_functions():
         return structural_key([f(x).node])[0]
 
     assert key(1.0) == key(2.0)
+
+
+NOT_LINEAR = [
+    lambda x, t: t + 1,
+    lambda x, t: x - t,
+    lambda x, t: 3 * pb.ones_like(t),
+    lambda x, t: pb.where(x > 0, t, 1.0),
+    lambda x, t: pb.concatenate([t[:2], x[2:]]),
+    lambda x, t: (t + 1) * x,
+]
+LINEAR = [
+    lambda x, t: t + pb.zeros_like(x) + np.zeros(5) + 0 * x,
+    lambda x, t: pb.where(x > 0, t, 0.0) - 2 * t,
+    lambda x, t: pb.concatenate([t[:2], pb.zeros(3, dtype=t.dtype)]),
+    lambda x, t: pb.zeros_like(x),
+]
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_rule_that_adds_something_is_not_linear(jitted):
+    """Transposed, what is added would be lost without a word."""
+
+    def transposed(rule):
+        f = pb.custom_jvp(lambda x: pb.sin(x))
+        f.defjvp(lambda primals, tangents: (pb.sin(primals[0]), rule(primals[0], tangents[0])))
+        g = pb.custom_vjp(lambda x: pb.sin(x))
+        g.defvjp(lambda x: (pb.sin(x), x), lambda x, cotangent: (rule(x, cotangent),))
+        wrap = pb.jit if jitted else lambda function: function
+        return wrap(pb.jacrev(f)), wrap(pb.jacfwd(g)), pb.jacfwd(f)
+
+    for rule in NOT_LINEAR:
+        for derivative in transposed(rule)[:2]:
+            with pytest.raises(GradientError, match=r"not linear in the (co)?tangent"):
+                derivative(X)
+    for rule in LINEAR:
+        by_reverse, by_forward, exact = (np.array(derivative(X)) for derivative in transposed(rule))
+        np.testing.assert_array_equal(by_reverse, exact)
+        np.testing.assert_array_equal(by_forward, exact.T)
+
+
+def test_a_module_as_an_argument_in_backward():
+    """Its parameters are followed from outside, though no functional transform is running."""
+    layer = nn.Linear(3, 2)
+    f = pb.custom_vjp(lambda model, x: model(x))
+    f.defvjp(lambda model, x: (model(x), (model, x)), lambda residuals, cotangent: pb.vjp(
+        lambda model, x: 5 * model(x), *residuals)[1](cotangent))
+    x = pb.ones((4, 3)).requires_grad_()
+    pb.sum(f(layer, x)).backward()
+    np.testing.assert_array_equal(np.array(layer.bias.grad), [20, 20])
+    np.testing.assert_array_equal(np.array(layer.weight.grad), np.full((2, 3), 20))
+    np.testing.assert_allclose(np.array(x.grad)[0], 5 * np.array(layer.weight).sum(axis=0), rtol=1e-6)
+
+
+def test_an_argument_rebound_inside():
+    def counted(x, count):
+        count += 1
+        return x * 2
+
+    f = pb.custom_vjp(counted)
+    f.defvjp(lambda x, count: (counted(x, count), None), lambda _, cotangent: (2 * cotangent, None))
+    count = pb.asarray(0)
+    f(pb.asarray(1.0), count)
+    pb.grad(f)(1.0, count)
+    f(pb.asarray(1.0).requires_grad_(), count)
+    pb.jit(f)(pb.asarray(1.0), count)
+    assert int(count) == 4
+
+
+@pb.custom_vjp
+def doubled(x):
+    return 2 * x
+
+
+doubled.defvjp(lambda x: (2 * x, None), lambda _, cotangent: (2 * cotangent,))
+
+
+def test_pickled_by_name():
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+    assert copy.deepcopy(doubled) is doubled
+    other = pb.custom_jvp(abs)  # without a name of its own
+    other.defjvps(abs)
+    again = copy.copy(other)
+    assert again is not other
+    assert again.rule is other.rule
+    assert copy.deepcopy(other)(pb.asarray(-1.0)) == 1
