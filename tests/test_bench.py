@@ -24,7 +24,7 @@ def test_row_runs_and_agrees(row, tmp_path, capsys):
         assert line["row"].startswith(row.name)
         assert line["seconds"]["pullback"] > 0
         assert line["row"] in capsys.readouterr().out
-        if row in TIMED:
+        if row in TIMED and "numpy" in row.builders:
             assert line["best_peer"] == "numpy"
             assert line["ratio"] > 0
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ..row import Row, Timed
-from . import derivatives, dispatch, elementwise, gemm, logreg, mlp, normalise, shapes, startup
+from . import derivatives, dispatch, elementwise, gemm, logreg, memory, mlp, normalise, shapes, startup
 
-TIMED: tuple[Timed, ...] = (*mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *logreg.ROWS, *gemm.ROWS, *dispatch.ROWS)
+TIMED: tuple[Timed, ...] = (
+    *mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *memory.ROWS, *logreg.ROWS, *gemm.ROWS, *dispatch.ROWS,
+)  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
     *TIMED,
