@@ -11,6 +11,7 @@ import pytest
 
 import pullback as pb
 from pullback import dtypes as dt
+from pullback.compiler.llvm.kernel import kernel_module
 from pullback.compiler.llvm.target import by_target_name, host
 from pullback.compiler.program import Program, compile_program
 from pullback.graph.graph import Graph
@@ -21,7 +22,7 @@ from pullback.runtime.buffers import from_numpy
 from pullback.runtime.evaluate import evaluate
 from pullback.runtime.llvm_engine import compile_count
 from pullback.runtime.reference import reference_values
-from tests.compiler.harness import TARGETS
+from tests.compiler.harness import TARGETS, assembly
 
 F = pb.nn.functional
 RTOL = {dt.float16: 1e-3, dt.bfloat16: 1e-2, dt.float32: 1e-6, dt.float64: 1e-12}
@@ -101,6 +102,20 @@ def test_every_target(name: str, dtype: dt.DType) -> None:
             got = buffer.numpy(node.shape, node.dtype.numpy)
             tolerance = RTOL.get(dtype, 0)
             np.testing.assert_allclose(got.astype(float), want.astype(float), tolerance, tolerance, err_msg=repr(node))
+
+
+def test_code_for_a_machine_with_longer_vectors() -> None:
+    """LLVM takes what is written for AVX-512, whether or not this machine runs it."""
+    target = by_target_name("avx512")
+    for dtype in (dt.float32, dt.float64, dt.int8, dt.bool_, dt.bfloat16):
+        for shape, axis in (((45,), 0), ((45, 11), 0)):
+            x = leaf.parameter(0, shape, dtype)
+            outputs = [*all_scans(x, axis, False), scan.shift(x, axis, 1)]
+            if dtype.kind == "f":
+                outputs += [scan.gated_scan(x, x, axis), scan.strong_scan(x, x, axis, False, True)]
+            kernels = compile_program([x], outputs).kernels
+            text = kernel_module({f"k{number}": kernel for number, kernel in enumerate(kernels)}, target)
+            assert "zmm" in assembly(text, target)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
