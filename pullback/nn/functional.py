@@ -279,16 +279,71 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> T
     """``x`` with each element set to 0 with probability ``p`` and the others divided by ``1 - p`` (Srivastava et al.
     2014); ``x`` itself unless ``training``.
 
-    key: a random key; without one the global generator is used.
+    key: a random key; without one the global generator is used (once for all elements of a ``vmap``).
+    Raises ArgumentError unless ``0 <= p <= 1``.
     """
-    if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"dropout: p must be in [0, 1], got {p}")
     x = float_tensor(x, "dropout")
+    return _dropped(x, x.shape, p, training, key, "dropout")
+
+
+def _dropped(x: Tensor, shape: tuple[int, ...], p: float, training: bool, key: Any, op: str) -> Tensor:
+    """``x`` with what each of ``shape`` draws set to 0."""
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"{op}: p must be in [0, 1], got {p}")
     if not training or p == 0.0:
         return x
     if p == 1.0:
         return ew.where(False, x, 0.0)
     from ..api import random
 
-    kept = random.bernoulli(1.0 - p, shape=x.shape, key=key)
+    kept = random.bernoulli(1.0 - p, shape=shape, key=key)
     return ew.where(kept, x / (1.0 - p), 0.0)
+
+
+def _drop_channels(
+    x: Any, p: float, training: bool, key: Any, batched: tuple[int, ...], single: tuple[int, ...], op: str
+) -> Tensor:
+    """batched, single: the ranks of inputs with their channels on axis 1 and on axis 0."""
+    x = float_tensor(x, op)
+    if x.ndim not in batched + single:
+        ranks = " or ".join(map(str, sorted(batched + single)))
+        raise ShapeError(f"{op}: an input of {ranks} axes expected, got shape {x.shape}")
+    channels = 1 if x.ndim in single else 2
+    return _dropped(x, x.shape[:channels] + (1,) * (x.ndim - channels), p, training, key, op)
+
+
+def dropout1d(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> Tensor:
+    """As :func:`dropout` with whole channels dropped (Tompson et al. 2015).  x: (N, C, L) or (C, L)."""
+    return _drop_channels(x, p, training, key, (3,), (2,), "dropout1d")
+
+
+def dropout2d(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> Tensor:
+    """As :func:`dropout1d`.  x: (N, C, H, W) or (N, C, L)."""
+    return _drop_channels(x, p, training, key, (3, 4), (), "dropout2d")
+
+
+def dropout3d(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> Tensor:
+    """As :func:`dropout1d`.  x: (N, C, D, H, W) or (C, D, H, W)."""
+    return _drop_channels(x, p, training, key, (5,), (4,), "dropout3d")
+
+
+@wide_inside
+def alpha_dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> Tensor:
+    """Dropout for :func:`selu`: what is dropped takes its lowest value, and all is scaled and moved so that mean 0 and
+    variance 1 stay (Klambauer et al. 2017, section "alpha dropout").
+
+    Arguments and errors are those of :func:`dropout`.
+    """
+    x = float_tensor(x, "alpha_dropout")
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"alpha_dropout: p must be in [0, 1], got {p}")
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return ew.where(False, x, 0.0)
+    from ..api import random
+
+    lowest = -_SELU_ALPHA * _SELU_SCALE
+    scale = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * lowest * lowest))
+    kept = random.bernoulli(1.0 - p, shape=x.shape, key=key)
+    return ew.where(kept, x, lowest) * scale - scale * p * lowest

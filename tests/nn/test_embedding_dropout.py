@@ -131,3 +131,39 @@ def test_dropout_keeps_the_dtype():
         assert F.dropout(pb.ones(4, dtype=dtype), 0.5).dtype.name == dtype
     with pytest.raises(DTypeError, match="dropout"):
         F.dropout(pb.arange(3), 0.5)
+
+
+CHANNELS = [
+    (F.dropout1d, nn.Dropout1d, (200, 3, 4), 2), (F.dropout1d, nn.Dropout1d, (300, 4), 1),
+    (F.dropout2d, nn.Dropout2d, (50, 3, 2, 4), 2), (F.dropout2d, nn.Dropout2d, (50, 3, 4), 2),
+    (F.dropout3d, nn.Dropout3d, (50, 3, 2, 1, 4), 2), (F.dropout3d, nn.Dropout3d, (300, 2, 2, 2), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "module", "shape", "channels"), CHANNELS)
+def test_whole_channels_are_dropped(function, module, shape, channels):
+    found = np.asarray(function(pb.ones(shape), 0.25, key=pb.random.key(0)))
+    rows = found.reshape(*shape[:channels], -1)
+    assert (rows == rows[..., :1]).all()
+    assert set(np.unique(rows)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert abs((rows == 0).mean() - 0.25) < 0.08
+    x = pb.ones(shape)
+    assert module(0.25).eval()(x) is x
+    assert np.asarray(module(1.0)(x)).max() == 0
+    with pytest.raises(ShapeError, match=function.__name__):
+        function(pb.ones(2))
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    x = np.random.default_rng(0).standard_normal(40_000)
+    found = np.asarray(F.alpha_dropout(pb.asarray(x), 0.3, key=pb.random.key(1)))
+    assert abs(found.mean()) < 0.02
+    assert abs(found.var() - 1) < 0.03
+    lowest = -1.7580993408473766
+    scale = 1 / np.sqrt(0.7 * (1 + 0.3 * lowest**2))
+    dropped = np.isclose(found, scale * lowest * 0.7, rtol=1e-9)
+    assert abs(dropped.mean() - 0.3) < 0.02
+    np.testing.assert_allclose(found[~dropped], scale * x[~dropped] - scale * 0.3 * lowest, rtol=1e-9, atol=1e-12)
+    assert nn.AlphaDropout(0.3).eval()(pb.asarray(x)).shape == x.shape
+    with pytest.raises(ArgumentError, match="alpha_dropout"):
+        F.alpha_dropout(pb.ones(2), 1.5)
