@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..row import Row, Timed
-from . import derivatives, dispatch, elementwise, gemm, logreg, memory, mlp, normalise, shapes, startup
+from . import derivatives, dispatch, elementwise, gemm, logreg, memory, mlp, normalise, scan, shapes, startup
 
 TIMED: tuple[Timed, ...] = (
-    *mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *memory.ROWS, *logreg.ROWS, *gemm.ROWS, *dispatch.ROWS,
+    *mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *scan.ROWS, *memory.ROWS, *logreg.ROWS, *gemm.ROWS, *dispatch.ROWS,
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
