@@ -29,8 +29,7 @@ from .registry import register
 # -- the recursion -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Lattice:
+class _Lattice(NamedTuple):
     """The states of all sequences, padded to the longest.
 
     classes: (N, L), what each state emits.   skips: (N, L), 0 where the state may follow the one two before it, else
