@@ -9,7 +9,7 @@ probability that the alignment emits that class in that frame; the derivative of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
