@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError, ShapeError, TraceError
-from .node import Node, topological_order
+from .node import Node, hooks_of, topological_order
 from .state import describe_site, state
 
 Key = tuple[Any, ...]
@@ -182,6 +182,9 @@ def remake(node: Node, inputs: tuple[Node, ...]) -> Node:
         new = Node(node.op, inputs, node.attrs, node.shape, node.dtype, node.weak)
         if node.constant and node.rg:  # a leaf at which gradients are collected
             new.rg = True
+        hooks = hooks_of(node)
+        if hooks:
+            new.hooks = hooks
         return new
     finally:
         state.site, state.grad_enabled = site, grad_enabled

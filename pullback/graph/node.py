@@ -13,6 +13,8 @@ from .state import PACKAGE_DIRECTORY, Site, state
 from .tracking import Scope, open_scope
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..dtypes import DType
     from ..ops.record import Op
     from ..runtime.buffers import Buffer
@@ -30,15 +32,17 @@ class Node:
     trace: the jit trace that made this node, or None.   epoch: how many evaluations there had been.
     site: code object and instruction of the user's line that made it.
     handles: weak references to the tensors that name this node.
+    hooks: functions of its gradient (transforms/backward.py); most nodes do not have the attribute.
     """
 
     __slots__ = (
-        "__weakref__", "attrs", "buffer", "constant", "dtype", "epoch", "handles", "inputs", "op", "rg", "scope",
-        "shape", "site", "trace", "weak",
+        "__weakref__", "attrs", "buffer", "constant", "dtype", "epoch", "handles", "hooks", "inputs", "op", "rg",
+        "scope", "shape", "site", "trace", "weak",
     )
 
     rg: bool
     scope: Scope | None
+    hooks: Sequence[Any]
 
     def __init__(
         self,
@@ -106,6 +110,11 @@ class Node:
         attrs = ", ".join(f"{k}={v}" for k, v in zip(self.op.attr_names, self.attrs, strict=False))
         shape = ",".join(map(str, self.shape))
         return f"<{self.op.name}({attrs}) {self.dtype.name}[{shape}]{' evaluated' if self.buffer is not None else ''}>"
+
+
+def hooks_of(node: Node) -> Sequence[Any]:
+    """The hooks that were registered on this value."""
+    return getattr(node, "hooks", ())
 
 
 def bind(op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...] = (), weak: bool = False) -> Node:

@@ -31,9 +31,9 @@ class Rule(ABC):
     """
 
     @abstractmethod
-    def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
         """Reverse mode: the cotangent of each input from those of the results by their index; None stands for 0, and so
-        does a result that is not there."""
+        does a result that is not there. hooked: gradient hooks are to be called."""
 
     @abstractmethod
     def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GradientError
 from ..graph.graph import lineage
-from ..graph.node import Node
+from ..graph.node import Node, hooks_of
 from ..graph.state import describe_site, state
 from ..graph.tracking import no_grad
 from ..ops.elementwise import add
@@ -86,26 +86,18 @@ def register_hook(tensor: Tensor, hook: Callable[[Tensor], Any]) -> RegisteredHo
     What the hook returns, if not None, replaces the gradient: a tensor of the same shape and dtype.
     Raises GradientError if the tensor does not require a gradient.
     """
-    if not tensor.node.rg:
+    node = tensor.node
+    if not node.rg:
         raise GradientError("register_hook: the tensor does not require a gradient; call x.requires_grad_() first")
-    if tensor._hooks is None:
-        tensor._hooks = []
-    tensor._hooks.append(hook)
-    return RegisteredHook(tensor._hooks, hook)
-
-
-def _handles(node: Node) -> Iterator[Any]:
-    """The live tensors that name ``node``, as the current thread's trace sees it."""
-    handles = node.handles
-    if handles is None:
-        return
-    for reference in handles if isinstance(handles, tuple) else (handles,):
-        handle = reference()
-        if handle is None:
-            continue
-        own = handle._node
-        if own is node or (own.trace is not state.trace and state.trace is not None and handle.node is node):
-            yield handle
+    # A leaf's hooks are the tensor's, whatever value an optimizer gives it; others belong to the value.
+    owner: Any = tensor if tensor._requires_grad else node
+    name = "_hooks" if tensor._requires_grad else "hooks"
+    hooks = getattr(owner, name, None)
+    if hooks is None:
+        hooks = []
+        setattr(owner, name, hooks)
+    hooks.append(hook)
+    return RegisteredHook(hooks, hook)
 
 
 def _owners(leaf: Node) -> list[Any]:
@@ -118,11 +110,11 @@ def _owners(leaf: Node) -> list[Any]:
     return list({id(handle): handle for handle in found if handle is not None and handle._requires_grad}.values())
 
 
-def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook] | None]:
+def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook]]:
     """The nodes below ``output`` at which gradients are collected, and the hooks of the tensors on the way."""
     leaves: list[Node] = []
-    hooks: dict[int, Hook] = {}
-    seen = {id(output)}
+    hooked: list[tuple[Node, list[Any]]] = []
+    seen = {id(output): output}
     stack = [output]
     while stack:
         node = stack.pop()
@@ -132,19 +124,22 @@ def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook] | None]:
                 if operand.rg:
                     is_leaf = False
                     if id(operand) not in seen:
-                        seen.add(id(operand))
+                        seen[id(operand)] = operand
                         stack.append(operand)
         if is_leaf:
             leaves.append(node)
-        if node.handles is not None:
-            named = _owners(node) if is_leaf else _handles(node)
-            functions = [hook for handle in named if handle._hooks for hook in handle._hooks]
+            functions = [hook for handle in _owners(node) if handle._hooks for hook in handle._hooks]
             if functions:
-                hooks[id(node)] = _chain(functions)
-    return leaves, hooks or None
+                hooked.append((node, functions))
+    # Now that the history of jitted calls, which hooks are part of, is there.
+    hooks = {ident: chained(hooks_of(node)) for ident, node in seen.items() if hooks_of(node)}
+    for node, functions in hooked:
+        hooks[id(node)] = chained([*hooks_of(node), *functions])
+    return leaves, hooks
 
 
-def _chain(functions: list[Callable[[Tensor], Any]]) -> Hook:
+def chained(functions: Sequence[Callable[[Tensor], Any]]) -> Hook:
+    """The hooks ``functions``, one after another, as a function of a node."""
     from ..tensor import Tensor
 
     def run(cotangent: Node) -> Node:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError, TraceError
-from ..graph.node import Node, topological_order
+from ..errors import GradientError, ShapeError, TraceError
+from ..graph.node import Node, hooks_of, topological_order
 from ..graph.state import state
 from ..ops.leaf import parameter
 from ..ops.movement import broadcast_to, move_axis
@@ -60,6 +60,14 @@ def dependents(outputs: Sequence[Node], placeholders: Sequence[Node]) -> tuple[l
                     order.append(node)
                     break
     return order, found
+
+
+def hook_error() -> GradientError:
+    """The error of a gradient hook on a tensor inside of vmap."""
+    return GradientError(
+        "vmap: register_hook was called inside, on a tensor that stands for one element, where backward() sees the "
+        "whole batch; register the hook on what vmap returns"
+    )
 
 
 def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -172,6 +180,8 @@ def _results(result: Any, out_axes: Any, placeholders: list[Node], values: dict[
             raise TraceError(f"vmap: the function returned a {type(leaf).__name__} at result{path}; expected tensors")
         nodes.append(as_node(leaf))
     order, found = dependents(nodes, placeholders)
+    if any(map(hooks_of, order)):
+        raise hook_error()
     results = []
     for index, (node, new, axis) in enumerate(zip(nodes, batch_nodes(order, values, nodes, size), axes)):
         is_batched = id(node) in found

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ArgumentError, GradientError
 from ..graph.graph import lineage, remake
-from ..graph.node import Node, topological_order
+from ..graph.node import Node, hooks_of, topological_order
 from ..graph.state import state
 from ..graph.tracking import Scope, is_tracked, no_grad
 from ..ops import movement
@@ -23,8 +23,10 @@ from ..ops.leaf import CONSTANT, IOTA, parameter
 from ..ops.random import THREEFRY
 from ..tensor import Tensor
 from . import pytree
+from .backward import chained
+from .batching import hook_error
 from .custom import BatchedRule
-from .derivative import gradients_of, tangents_of
+from .derivative import Hook, gradients_of, tangents_of
 from .primals import ARRAYS, Function, as_array_node, kind_of
 
 Policy = Collection[str] | Callable[[str], bool] | None
@@ -38,16 +40,24 @@ class _Body:
 
     again: positions of the placeholders behind which everything is computed again.
     order: its nodes, operands before users.   kept: those of them that the policy keeps.
+    hooks: gradient hooks that the function registered inside, by node.
     """
 
     def __init__(
-        self, placeholders: list[Node], again: set[int], order: list[Node], outputs: list[Node], kept: list[Node]
+        self,
+        placeholders: list[Node],
+        again: set[int],
+        order: list[Node],
+        outputs: list[Node],
+        kept: list[Node],
+        hooks: dict[Node, Sequence[Any]],
     ) -> None:
         self.placeholders = placeholders
         self.again = again
         self.order = order
         self.outputs = outputs
         self.kept = kept
+        self.hooks = hooks
 
     def forward(self, inputs: Sequence[Node]) -> tuple[list[Node], list[Node]]:
         """Outputs and kept values, as constants: a derivative does not go through them."""
@@ -55,10 +65,11 @@ class _Body:
             new = _replay(self.order, dict(zip(self.placeholders, inputs)), {})
         return [new[node] for node in self.outputs], [new[node] for node in self.kept]
 
-    def recompute(self, inputs: Sequence[Node], kept: Sequence[Node]) -> list[Node]:
-        """Outputs computed once more, with the values that were kept."""
+    def recompute(self, inputs: Sequence[Node], kept: Sequence[Node]) -> tuple[list[Node], dict[int, Hook]]:
+        """Outputs computed once more, with the values that were kept, and the hooks by ``id`` of a new node."""
         new = _replay(self.order, dict(zip(self.placeholders, inputs)), dict(zip(self.kept, kept)))
-        return [new[node] for node in self.outputs]
+        hooks = {id(new[node]): chained(functions) for node, functions in self.hooks.items()}
+        return [new[node] for node in self.outputs], hooks
 
 
 def _replay(order: list[Node], new: dict[Node, Node], kept: dict[Node, Node]) -> dict[Node, Node]:
@@ -79,7 +90,7 @@ class _Recompute(Rule):
         count = len(self.body.placeholders)
         return node.inputs[:count], node.inputs[count:]
 
-    def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
         inputs, kept = self._split(node)
         arrived = [cotangents[key] for key in sorted(cotangents)]
         before = state.grad_enabled
@@ -94,10 +105,11 @@ class _Recompute(Rule):
                     leaf = alias(value)
                     leaf.scope = scope
                     leaves.append(leaf)
-                outputs = self.body.recompute(leaves, kept)
+                outputs, hooks = self.body.recompute(leaves, kept)
             finally:
                 state.grad_enabled = before
-            found = gradients_of([outputs[key] for key in sorted(cotangents)], arrived, leaves, scope)
+            arrived_at = [outputs[key] for key in sorted(cotangents)]
+            found = gradients_of(arrived_at, arrived, leaves, scope, hooks if hooked else None)
         return [*found, *[None] * len(kept)]
 
     def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
@@ -111,13 +123,15 @@ class _Recompute(Rule):
                     leaf = alias(value)
                     leaf.scope = scope
                     leaves.append(leaf)
-                outputs = self.body.recompute(leaves, kept)
+                outputs, _ = self.body.recompute(leaves, kept)
             finally:
                 state.grad_enabled = before
             pairs = [(leaf, tangent) for leaf, tangent in zip(leaves, tangents) if tangent is not None]
             return tangents_of(outputs, [leaf for leaf, _ in pairs], [tangent for _, tangent in pairs], scope)
 
     def batched(self, batched: tuple[bool, ...], size: int, node: Node) -> Rule:
+        if self.body.hooks:
+            raise hook_error()
         return BatchedRule(self, node, batched, size)
 
 
@@ -170,14 +184,14 @@ def checkpoint_name(x: Any, name: str) -> Tensor:
 
 def _call(function: Function, keeps: Callable[[str], bool], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     leaves, structure = pytree.flatten((args, kwargs))
-    arguments = [leaf.node for leaf in leaves if isinstance(leaf, Tensor)]
+    # A tensor that is given twice is one tensor inside as well: x += 1 changes both.
+    handles = list({id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor)}.values())
+    arguments = [handle.node for handle in handles]
     names = [alias(node) for node in arguments]
-    following = iter(names)
-    given = [Tensor(next(following)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    tensors = [tensor for tensor in given if isinstance(tensor, Tensor)]
-    new_args, new_kwargs = pytree.unflatten(structure, given)
+    tensors = [Tensor(name) for name in names]
+    inner = {id(handle): tensor for handle, tensor in zip(handles, tensors)}
+    new_args, new_kwargs = pytree.unflatten(structure, [inner.get(id(leaf), leaf) for leaf in leaves])
     result = function(*new_args, **new_kwargs)
-    handles = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     for tensor, handle, name in zip(tensors, handles, names):
         if tensor.node is not name:  # the function rebound its argument: x += 1
             handle.rebind(tensor.node)
@@ -210,8 +224,8 @@ def _members(outputs: list[Node], names: list[Node]) -> list[Node]:
     inside = set(given)
     members = []
     for node in topological_order(outputs, lambda node: id(node) in given, lineage):
-        if id(node) in given:
-            continue
+        if id(node) in given or (node.constant and node.rg):
+            continue  # an argument, or a leaf made inside: it collects a gradient of its own, so it stays itself
         drawn = node.op is THREEFRY and node.buffer is None
         if drawn or any(id(operand) in inside for operand in node.inputs):
             inside.add(id(node))
@@ -234,5 +248,6 @@ def _body(
     again = {i for i, node in enumerate(old) if i < len(names) or node.size <= SMALL}
     new = _replay(members, dict(zip(old, placeholders)), {})
     kept = [new[node] for node in members if node.op is NAMED and keeps(node.attrs[0])]
-    body = _Body(placeholders, again, [new[node] for node in members], [new[node] for node in outputs], kept)
+    hooks = {new[node]: hooks_of(node) for node in (*names, *members) if hooks_of(node)}
+    body = _Body(placeholders, again, [new[node] for node in members], [new[node] for node in outputs], kept, hooks)
     return body, list(outer.values())

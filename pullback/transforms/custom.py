@@ -141,11 +141,11 @@ class BatchedRule(Rule):
             stacked.append(value if id(node) in depends else broadcast_to(value, (self.size, *node.shape)))
         return stacked
 
-    def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
         placeholders: dict[Node, Node] = {}
         call = self._element(node, placeholders)
         given = {index: _element(value, placeholders) for index, value in cotangents.items()}
-        found = self._run(self.rule.cotangents(call, given), placeholders)
+        found = self._run(self.rule.cotangents(call, given, hooked), placeholders)
         return [
             value if value is None or is_batched else reduce_sum(value, (0,))
             for value, is_batched in zip(found, self.is_batched)
@@ -220,7 +220,7 @@ class _VjpRule(_UserRule):
         super().__init__(function, arguments, static, outputs)
         self.residuals = residuals
 
-    def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
         residuals = self.residuals.tree([Tensor(x) for x in node.inputs])
         results = [cotangents.get(index) for index in range(len(self.outputs.like))]
         with _Given():
@@ -268,7 +268,7 @@ class _VjpRule(_UserRule):
 
         def pull(cotangents: tuple[Node, ...]) -> Sequence[Node | None]:
             placeholders.extend(cotangents)
-            results.extend(self.cotangents(node, dict(zip(floats, cotangents))))
+            results.extend(self.cotangents(node, dict(zip(floats, cotangents)), False))
             return results
 
         found = transpose_linear(pull, [self.outputs.like[i] for i in floats], tangents)
@@ -346,7 +346,7 @@ class _JvpRule(_UserRule):
             for index, (own, part) in enumerate(zip(self.outputs.like, parts))
         ]
 
-    def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
         count = self.arguments.stop
         floats = [i for i in range(count) if node.inputs[i].dtype.kind == "f"]
         placeholders: list[Node] = []

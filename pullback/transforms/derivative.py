@@ -106,7 +106,8 @@ def gradients_of(
                     (index,) = node.attrs
                     results[index] = add(results[index], cotangent_) if index in results else cotangent_
             elif type(derivative) is CustomCall:
-                for operand, contribution in zip(operands, node.attrs[0].cotangents(node, cotangent_)):
+                found = node.attrs[0].cotangents(node, cotangent_, hooks is not None)
+                for operand, contribution in zip(operands, found):
                     if contribution is not None and id(operand) in needed:
                         _accumulate(collected, operand, contribution)
             elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):

@@ -15,7 +15,7 @@ from weakref import ref
 from ..dtypes import DType
 from ..errors import CompileError, GradientError
 from ..graph.graph import substitute
-from ..graph.node import Node
+from ..graph.node import Node, hooks_of
 from ..graph.state import Site, describe_site, open_after_fork, state
 from ..ops import movement
 from ..ops.leaf import constant
@@ -89,6 +89,9 @@ class Call:
                 traced: given if isinstance(given, Node) else constant(given, traced.dtype, weak=True)
                 for traced, given in zip(recipe.parameters, self._inputs)
             }
+            for traced, given in zip(recipe.parameters, self._inputs):
+                if hooks_of(traced) and isinstance(given, Node):
+                    given.hooks = [*hooks_of(given), *hooks_of(traced)]
             alive: list[tuple[Node, Node]] = []
             for position, (traced, reference) in enumerate(zip(recipe.outputs, self._outputs)):
                 node = None if reference is None else reference()
@@ -107,6 +110,8 @@ class Call:
                 node.inputs = tuple(flat[position : position + count])
                 node.attrs = traced.attrs
                 node.op = traced.op
+                if hooks_of(traced):
+                    node.hooks = [*hooks_of(traced), *hooks_of(node)]
                 position += count
             self._inputs = None
 

@@ -223,6 +223,65 @@ def test_hooks():
         pb.asarray(1.0).register_hook(print)
 
 
+def _hooked(x, seen):
+    """A function that registers hooks on values that nobody holds when it has returned."""
+    x.register_hook(lambda g: seen.append(("x", np.array(g))))
+    h = pb.sin(x)
+    h.register_hook(lambda g: seen.append(("h", np.array(g))) or 10 * g)
+    h += 1  # another value, which has no hook
+    return h * h
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda f: f,
+    pb.checkpoint,
+    lambda f: pb.checkpoint(pb.checkpoint(f)),
+    pb.jit,
+    lambda f: pb.jit(pb.checkpoint(f)),
+    lambda f: pb.checkpoint(pb.jit(f)),
+], ids=["plain", "checkpoint", "nested", "jit", "jit checkpoint", "checkpoint jit"])
+def test_a_hook_belongs_to_the_value(wrap):
+    v = np.array([0.5, 2.0])
+    seen = []
+    f = wrap(lambda x: _hooked(x, seen))
+    for _ in range(2):  # a jitted function is recorded once
+        seen.clear()
+        x = pb.asarray(v).requires_grad_()
+        pb.sum(f(2 * x)).backward()
+        outer = 2 * (np.sin(2 * v) + 1)
+        inner = 10 * outer * np.cos(2 * v)
+        assert [name for name, _ in seen] == ["h", "x"]
+        for (_, found), expected in zip(seen, (outer, inner)):
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+        np.testing.assert_allclose(np.array(x.grad), 2 * inner, rtol=1e-12)
+        # Functional transforms are not told of hooks.
+        seen.clear()
+        gradient = pb.gradients(pb.sum(f(2 * x)), x)
+        np.testing.assert_allclose(np.array(gradient), inner / 5, rtol=1e-12)
+        assert seen == []
+
+
+def test_a_hook_keeps_nothing_alive():
+    x = leaf(1.0)
+    h = x * 2
+    h.register_hook(lambda g, h=h: g)
+    node = weakref.ref(h.node)
+    del h
+    gc.collect()
+    assert node() is None
+
+
+def test_a_hook_inside_vmap_is_refused():
+    def f(x):
+        h = x * 2
+        h.register_hook(print)
+        return h
+
+    for g in (f, pb.checkpoint(f), pb.jit(f)):
+        with pytest.raises(pb.GradientError, match="vmap: register_hook was called inside"):
+            pb.vmap(g)(leaf(1.0, 2.0))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -166,6 +166,31 @@ def test_an_argument_rebound_inside():
     np.testing.assert_array_equal(np.array(x), X + 1)  # as without checkpoint
 
 
+def test_one_tensor_given_twice():
+    def f(x, y):
+        x += 1
+        return x * y
+
+    for g in (f, pb.checkpoint(f)):
+        x = pb.asarray(X)
+        np.testing.assert_allclose(np.array(pb.grad(lambda x, g=g: pb.sum(g(x, x)))(x)), 2 * (X + 1), rtol=1e-12)
+
+
+def test_a_leaf_made_inside_collects_its_gradient():
+    leaves = []
+
+    def f(x):
+        h = pb.sin(x).detach().requires_grad_()
+        leaves.append(h)
+        return h * h * x
+
+    for g in (f, pb.checkpoint(f)):
+        x = pb.asarray(X).requires_grad_()
+        pb.sum(g(x)).backward()
+        np.testing.assert_allclose(np.array(leaves[-1].grad), 2 * np.sin(X) * X, rtol=1e-12)
+        np.testing.assert_allclose(np.array(x.grad), np.sin(X) ** 2, rtol=1e-12)
+
+
 def test_results_that_need_nothing_pass():
     @pb.checkpoint
     def f(x, flag):
