@@ -172,3 +172,16 @@ def test_a_long_chain_differentiates() -> None:
         expected = np.sin(expected) + 0.25
     np.testing.assert_allclose(np.asarray(value), expected.sum(), rtol=1e-12)
     np.testing.assert_allclose(np.asarray(gradient), slope, rtol=1e-6, atol=1e-300)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 0.7])
+@pytest.mark.parametrize(("shape", "axes"), [
+    ((1_000_003,), (0,)), ((20_011, 40), (0,)), ((40, 20_011), (1,)), ((60, 57, 23, 8), (0, 2)), ((5001, 7, 5), (0, 2)),
+])
+def test_float32_sums_of_many_equal_values(value, shape, axes):
+    """Equal values round alike: the worst case of a running sum, which drifts by 1e-5 and more."""
+    x = np.full(shape, value, np.float32)
+    got = np.asarray(pb.sum(pb.asarray(x), axis=axes)).astype(np.float64)
+    np.testing.assert_allclose(got, x.astype(np.float64).sum(axes), rtol=5e-7)
+    mean = np.asarray(pb.mean(pb.asarray(x), axis=axes)).astype(np.float64)
+    np.testing.assert_allclose(mean, x[(0,) * x.ndim], rtol=5e-7)

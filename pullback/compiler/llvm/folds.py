@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from .combine import COMBINE, identity
 from .emitter import KernelEmitter
 from .values import REGISTER, Value
 
 UNSET = -1  # the index that an argmax accumulator starts with
+SETTLE_AFTER = 32  # additions into one float32 lane before it is emptied: 1e-7 of rounding, a twentieth of the work
+
+Groups = Mapping[int, Sequence[Sequence[tuple[str, ...]]]]  # for each fold, accumulators that share a float64 sum
+
+
+@dataclass
+class WideSums:
+    """float64 sums into which float32 accumulators are emptied now and then, so that a mean of 1e8 elements is right.
+
+    slots: for each fold that has them, one for each group.   count: additions since they were emptied.
+    """
+
+    slots: dict[int, list[str]]
+    count: str
 
 
 class FoldEmitter(KernelEmitter):
     """Adds reductions to the emitter."""
+
+    def wide_sums(self, folds: Sequence[int], groups: int) -> WideSums | None:
+        """Sums for the float32 additions among ``folds``, set to 0; None if there are none. (A scan's walk has none: it
+        cannot be cut.)"""
+        specs = self.kernel.folds
+        sums = [n for n in folds if specs[n].instruction == "add" and REGISTER[specs[n].dtype] == "f32"]
+        if not sums or self.kernel.has_scan or self.kernel.reverse:
+            return None
+        b = self.b
+        slots = {n: [self.alloca(b.type("f64")) for _ in range(groups)] for n in sums}
+        for slot in (slot for group in slots.values() for slot in group):
+            self.line(f"  store {b.typed(b.const(0.0, 'f64'))}, ptr {slot}")
+        count = self.alloca("i64")
+        self.line(f"  store i64 0, ptr {count}")
+        return WideSums(slots, count)
+
+    def settle(self, wide: WideSums, groups: Groups, additions: str) -> None:
+        """After ``additions`` more into each lane: empty the accumulators if they have had enough."""
+        before = self.emit(f"load i64, ptr {wide.count}")
+        total = self.emit(f"add i64 {before}, {additions}")
+        self.line(f"  store i64 {total}, ptr {wide.count}")
+        full, done = self.label("full"), self.label("kept")
+        enough = self.emit(f"icmp sge i64 {total}, {SETTLE_AFTER}")
+        self.line(f"  br i1 {enough}, label %{full}, label %{done}")
+        self.mark(full)
+        zero = self.b.typed(self.b.const(0.0, "f32"))
+        for fold, sums in wide.slots.items():
+            for slot, group in zip(sums, groups[fold], strict=True):
+                self.line(f"  store {self.b.typed(self._widened(slot, group))}, ptr {slot}")
+                for accumulator in group:
+                    self.line(f"  store {zero}, ptr {accumulator[0]}")
+        self.line(f"  store i64 0, ptr {wide.count}")
+        self.line(f"  br label %{done}")
+        self.mark(done)
+
+    def _widened(self, slot: str, group: Sequence[tuple[str, ...]]) -> Value:
+        """A float64 sum with what its accumulators hold."""
+        b = self.b
+        values = [Value(self.emit(f"load {b.type('f32')}, ptr {a[0]}"), "f32") for a in group]
+        before = Value(self.emit(f"load {b.type('f64')}, ptr {slot}"), "f64")
+        return b.add(before, b.cast(self._tree("add", values), "f64"))
 
     def accumulators(self, fold: int, copies: int) -> list[tuple[str, ...]]:
         """Stack slots for a fold, one for each copy of the body, set to the identity."""
@@ -57,9 +113,11 @@ class FoldEmitter(KernelEmitter):
         self.line(f"  store {b.typed(b.select(better, value, before))}, ptr {slots[0]}")
         self.line(f"  store {b.typed(b.select(better, position(), best))}, ptr {slots[1]}")
 
-    def finish_rows(self, fold: int, slots: list[tuple[str, ...]]) -> Value:
+    def finish_rows(self, fold: int, slots: list[tuple[str, ...]], wide: WideSums | None) -> Value:
         """The fold's value, in every lane, from accumulators that hold parts of one row."""
         b = self.b
+        if wide is not None and fold in wide.slots:
+            return b.cast(b.horizontal("add", self._widened(wide.slots[fold][0], slots)), "f32")
         spec = self.kernel.folds[fold]
         register = REGISTER[spec.dtype]
         values = [Value(self.emit(f"load {b.type(register)}, ptr {s[0]}"), register) for s in slots]
@@ -79,8 +137,10 @@ class FoldEmitter(KernelEmitter):
             candidates.append(b.select(equal, index, b.const((1 << 63) - 1, "i64")))
         return b.horizontal("min", self._tree("min", candidates))
 
-    def finish_column(self, fold: int, slots: tuple[str, ...]) -> Value:
+    def finish_column(self, fold: int, slots: tuple[str, ...], wide: WideSums | None, copy: int) -> Value:
         """The fold's value in each lane, where every lane has its own column."""
+        if wide is not None and fold in wide.slots:
+            return self.b.cast(self._widened(wide.slots[fold][copy], [slots]), "f32")
         register = REGISTER[self.kernel.folds[fold].dtype]
         if len(slots) == 2:
             return Value(self.emit(f"load {self.b.type('i64')}, ptr {slots[1]}"), "i64")

@@ -14,7 +14,7 @@ from ...errors import CompileError
 from ..expressions import expression_dtype
 from ..loops import Kernel, Scatter, Stage
 from .emitter import Point
-from .folds import FoldEmitter
+from .folds import SETTLE_AFTER, FoldEmitter, WideSums
 from .layout import WALK_COLUMNS
 from .scans import Carries
 from .target import Target
@@ -27,6 +27,7 @@ class RowWalk:
 
     here: the row. outer: values that are the same at all its points. slots: accumulators of each fold.
     reloads, spills: scratch rows read and written, by expression. carries: of the scans along the row.
+    wide: the float64 sums of its float32 folds.
     """
 
     stage: Stage
@@ -38,6 +39,7 @@ class RowWalk:
     reloads: dict[int, str]
     spills: list[tuple[int, str]]
     carries: Carries
+    wide: WideSums | None
 
 
 class KernelWriter(FoldEmitter):
@@ -153,11 +155,11 @@ class KernelWriter(FoldEmitter):
                     slots={fold: self.accumulators(fold, self.unroll) for fold in stage.folds},
                     reloads={e: self.scratch_row(row) for e, row in stage.reloads.items()},
                     spills=[(e, self.scratch_row(row)) for e, row in stage.spills],
-                    carries=self.carries(roots, set(outer) | set(stage.reloads)),
+                    carries=self.carries(roots, set(outer) | set(stage.reloads)), wide=self.wide_sums(stage.folds, 1),
                 )  # fmt: skip
                 self.nest(kernel.row_loops[:-1], extents, partial(self._walk_row, walk))
                 for fold in stage.folds:
-                    self.publish(fold, self.finish_rows(fold, walk.slots[fold]), outer)
+                    self.publish(fold, self.finish_rows(fold, walk.slots[fold], walk.wide), outer)
             self._store_rows(here, outer)
 
         self.tasks(task)
@@ -174,7 +176,24 @@ class KernelWriter(FoldEmitter):
             ]
             self.interleave(partial(self._row_point, walk, inner, copy, point) for copy, point in enumerate(points))
 
-        self.vector_loop("0", walk.extents[self.kernel.vector_loop], body, self.kernel.reverse)
+        extent = walk.extents[self.kernel.vector_loop]
+        wide = walk.wide
+        if wide is None:
+            self.vector_loop("0", extent, body, self.kernel.reverse)
+            return
+        step = self.width * self.unroll
+
+        def stretch(start: str) -> None:
+            end = self.emit(f"add i64 {start}, {SETTLE_AFTER * step}")
+            end = self.emit(f"call i64 @llvm.smin.i64(i64 {end}, i64 {extent})")
+            self.vector_loop(start, end, body)
+            # Rounded up: a lane of a masked tail has had one more.
+            elements = self.emit(f"add i64 {self.emit(f'sub i64 {end}, {start}')}, {step - 1}")
+            groups = {fold: [slots] for fold, slots in walk.slots.items()}
+            self.settle(wide, groups, self.emit(f"udiv i64 {elements}, {step}"))
+
+        self.b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+        self.loop("0", extent, SETTLE_AFTER * step, stretch)
 
     def _row_point(self, walk: RowWalk, inner: dict[int, str], copy: int, point: Point) -> None:
         kernel, b = self.kernel, self.b
@@ -258,17 +277,18 @@ class KernelWriter(FoldEmitter):
             for head, outer in zip(heads, outers, strict=True):
                 self.evaluate_outer(roots, head, outer)
             slots = {fold: self.accumulators(fold, len(heads)) for fold in stage.folds}
+            wide = self.wide_sums(stage.folds, len(heads))
             walks = [
                 RowWalk(
                     stage, roots, head, extents, outer, {fold: [slots[fold][copy]] for fold in stage.folds}, {}, [],
-                    self.carries(roots, set(outer)),
+                    self.carries(roots, set(outer)), wide,
                 )
                 for copy, (head, outer) in enumerate(zip(heads, outers, strict=True))
             ]
             self.nest(kernel.row_loops, extents, partial(self._column_row, walks))
-            for walk in walks:
+            for copy, walk in enumerate(walks):
                 for fold in stage.folds:
-                    self.publish(fold, self.finish_column(fold, walk.slots[fold][0]), walk.outer)
+                    self.publish(fold, self.finish_column(fold, walk.slots[fold][0], wide, copy), walk.outer)
         for head, outer in zip(heads, outers, strict=True):
             self._store_rows(head, outer)
 
@@ -294,6 +314,9 @@ class KernelWriter(FoldEmitter):
                 self.accumulate(fold, walk.slots[fold][0], env[kernel.folds[fold].argument], None, place_in_row)
 
         self.interleave(partial(column, walk) for walk in walks)
+        wide = walks[0].wide
+        if wide is not None:
+            self.settle(wide, {fold: [walk.slots[fold] for walk in walks] for fold in wide.slots}, "1")
 
     def _walk(self) -> None:
         """Row after row of a wide block of columns; where the rows go backwards so do the columns (see ``tasks``)."""

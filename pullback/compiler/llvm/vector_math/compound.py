@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .double_word import Pair, divide_pairs, quick_two_sum, two_product
+from .double_word import Pair, divide_pairs, quick_two_sum, two_sum, two_product
 from .exp_log import exp, exp2, log, log1p
 from .hyperbolic import in_double
 from .trigonometric import half_turn
@@ -49,22 +49,30 @@ def hypot(b: VectorBuilder, x: Value, y: Value) -> Value:
     return b.select(b.or_(b.cmp("eq", x, infinity), b.cmp("eq", y, infinity)), infinity, result)
 
 
-def _gap(b: VectorBuilder, x: Value, y: Value) -> Value:
-    """-|x-y|, 0 for two equal infinities."""
-    return b.select(b.cmp("eq", x, y), b.const(0, x.dtype), b.neg(b.abs(b.sub(x, y))))
+def _larger_and_gap(b: VectorBuilder, x: Value, y: Value) -> tuple[Value, Pair]:
+    """max(x, y), and -|x-y| with what rounding it lost; 0 for two equal infinities."""
+    larger, smaller = b.maximum(x, y, signed_zero=False), b.minimum(x, y, signed_zero=False)
+    gap = two_sum(b, smaller, b.neg(larger))
+    zero = b.const(0, x.dtype)
+    finite = b.cmp("lt", b.abs(gap.high), b.const(math.inf, x.dtype))
+    return larger, Pair(b.select(b.cmp("eq", x, y), zero, gap.high), b.select(finite, gap.low, zero))
 
 
 @_pair_in_double
 def logaddexp(b: VectorBuilder, x: Value, y: Value) -> Value:
     """max(x, y) + log1p(exp(-|x-y|))."""
-    return b.add(b.maximum(x, y, signed_zero=False), log1p(b, exp(b, _gap(b, x, y))))
+    larger, gap = _larger_and_gap(b, x, y)
+    t = exp(b, gap.high)
+    return b.add(larger, log1p(b, t, b.mul(t, gap.low)))
 
 
 @_pair_in_double
 def logaddexp2(b: VectorBuilder, x: Value, y: Value) -> Value:
     """max(x, y) + log2(1 + 2**-|x-y|)."""
-    near_one = b.mul(log1p(b, exp2(b, _gap(b, x, y))), b.const(math.log2(math.e), "f64"))
-    return b.add(b.maximum(x, y, signed_zero=False), near_one)
+    larger, gap = _larger_and_gap(b, x, y)
+    t = exp2(b, gap.high)
+    near_one = log1p(b, t, b.mul(t, b.mul(gap.low, b.const(math.log(2), "f64"))))
+    return b.add(larger, b.mul(near_one, b.const(math.log2(math.e), "f64")))
 
 
 @in_double

@@ -216,9 +216,12 @@ def atan2(b: VectorBuilder, y: Value, x: Value) -> Value:
     dtype = x.dtype
     form = FORMATS[dtype]
     ay, ax = b.abs(y), b.abs(x)
-    # Halved twice where the sum could overflow.
-    huge = b.or_(*(b.cmp("gt", v, b.const(2.0 ** (form.bias - 1), dtype)) for v in (ay, ax)))
+    # Halved twice where the sum could overflow; raised where the products that choose the turn could be subnormal.
+    largest = b.fmax(ax, ay)
+    huge = b.cmp("gt", largest, b.const(2.0 ** (form.bias - 1), dtype))
+    tiny = b.cmp("lt", largest, b.const(form.minimum_normal * 2.0 ** (form.mantissa + 1), dtype))
     scale = b.select(huge, b.const(0.25, dtype), b.const(1, dtype))
+    scale = b.select(tiny, b.const(2.0 ** (form.mantissa + 1), dtype), scale)
     negative = b.cmp("lt", b.bits(x), b.const(0, form.integer))
     angle = _atan_of_ratio(b, b.mul(ay, scale), b.mul(ax, scale), negative)
     return b.copysign(angle, y)
