@@ -48,7 +48,8 @@ def test_example(case: Case) -> None:
 
 
 FLOATING = [
-    op.name for op in ALL.values() if op.kind == "elementwise" and op.name not in ("where", "clip", "cast", "bitcast", "barrier")
+    op.name for op in ALL.values()
+    if op.kind == "elementwise" and op.name not in ("where", "clip", "cast", "bitcast", "barrier")
     and any(c.op == op.name and c.arrays[0].dtype.kind == "f" for c in CASES)
 ]
 
