@@ -66,10 +66,29 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What the derivative leaves out of an op that divides by differences of its own results (eigenvalues), where these
+    vanish. A function of the results that is smooth all the same takes there the form 0/0, and its derivative is the
+    limit as the results move apart, which the engine finds by differentiating once more (l'Hopital's rule).
+
+    ``apart(node)``: directions of the result in which such differences grow from 0; 0 elsewhere.
+    ``fn(node, tangents, index)``: what is left out, as in :class:`Jvp`, to be differentiated along direction ``index``
+    of these and summed, with how fast the differences grow in place of the differences.
+    ``ops``: names of ops (this one too) whose results move together, if they have the same operand; ``apart`` knows
+    them all.
+    """
+
+    apart: Callable[..., Any]
+    fn: Callable[..., Any]
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Jvp:
     """``fn(node, tangents)`` gives the output's tangent; ``tangents[i]`` is ``None`` where input i has none."""
 
     fn: Callable[..., Any]
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True)

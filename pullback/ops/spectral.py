@@ -2,17 +2,18 @@
 
 As in linalg.py: float32 and float64, on the host, leading axes are batch axes, several parts are packed.
 
-**Equal values.** The derivative of an eigenvector divides by differences of eigenvalues. Where two are equal, to a few
-units of the last place of the largest, their eigenvectors are any basis of a plane, and what turns them within it is
-taken as 0: right for every function that is not changed by such a turn (a function of the eigenvalues alone, the
-projector on the plane), and finite for all. A function that takes the two values *and* turns with the vectors, such as
-``V f(w) V'``, depends there on derivatives of f that no rule for w and V can know; it is right as soon as they differ.
+**Equal values.** The derivatives of eigenvectors divide by differences of eigenvalues. Where two are equal, their
+eigenvectors are any basis of a plane, and functions of them have no derivative, unless they do not depend on the choice
+of that basis: functions of the eigenvalues alone, projectors, ``V f(w) V'``. Those are smooth, and their derivative
+takes there the form 0/0. What it tends to as the values move apart is declared as the ops' ``Limit``, so that it is
+right for equal values, and as right for nearly equal ones, where 0/0 in rounded numbers would be noise.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from .. import dtypes
 from ..graph.node import Node, bind
 from ..shapes import Shape
 from . import elementwise as e
@@ -36,24 +37,59 @@ from .linalg import (
     solve_triangular,
     upper_part,
 )
-from .record import Jvp, Linear
-from .reduction import reduce_max, reduce_sum
+from .record import Jvp, Limit, Linear
+from .reduction import reduce_any, reduce_max, reduce_sum
 
-_EQUAL = 64  # differences of so many units in the last place of the largest value are rounding
+_CLOSE = 0.6  # values are equal if they differ by less than eps**0.6 of the largest: 4e-10 in float64, 7e-5 in float32
 
 # -- differences of values ---------------------------------------------------------------------------------------------
 
 
-def _inverse_or_zero(x: Node, threshold: Node) -> Node:
-    """``1 / x``, and 0 where ``|x| <= threshold``."""
-    vanishes = e.less_equal(e.abs(x), threshold)
+def _inverse(x: Node, vanishes: Node) -> Node:
+    """``1 / x``, and 0 where ``vanishes``."""
     return e.where(vanishes, 0, e.reciprocal(e.where(vanishes, 1, x)))
 
 
 def _threshold(values: Node) -> Node:
-    """Below what differences of ``values`` (..., n) are rounding errors: (..., 1, 1)."""
+    """Below what differences of ``values`` (..., n) count as 0: (..., 1)."""
     largest = reduce_max(e.abs(e.stop_gradient(values)), (len(values.shape) - 1,), True)
-    return column(e.multiply(largest, _EQUAL * float(np.finfo(values.dtype.numpy).eps)))
+    return e.multiply(largest, float(np.finfo(values.dtype.numpy).eps) ** _CLOSE)
+
+
+def _close(values: Node) -> Node:
+    """Whether values i and j are equal, true for i = j: (..., n, n)."""
+    return e.less_equal(e.abs(e.subtract(row(values), column(values))), column(_threshold(values)))
+
+
+def _apart(involved: Node, values: Node) -> tuple[Node, Node]:
+    """Two directions, 0 where not ``involved``: n, n - 1, ..., 1 along the last axis, and ones."""
+    n = values.shape[-1]
+    numbers = e.subtract(n, leaf.iota(values.shape, len(values.shape) - 1, values.dtype))
+    return e.where(involved, numbers, 0), e.where(involved, leaf.ones_like(values), 0)
+
+
+def _is_close_to_another(values: Node) -> Node:
+    n = values.shape[-1]
+    rows, columns = (leaf.iota((n, n), axis, dtypes.int64) for axis in (0, 1))
+    pairs = e.logical_and(_close(values), e.not_equal(rows, columns))
+    return reduce_any(pairs, (len(pairs.shape) - 1,))
+
+
+def _inverse_gaps(values: Node, index: int) -> Node:
+    """What stands for ``1 / (values[j] - values[i])`` where that is 1/0, along direction ``index`` of :func:`_apart`.
+
+    Of a numerator N that vanishes for equal values, the limit of N / (values[j] - values[i]) is its derivative along
+    the numbers p, divided by p[j] - p[i]; less that along ones (which is 0, but has derivatives), times what of p is a
+    common shift of both values. So the two move symmetrically, and the next derivative is right as well.
+    """
+    n = values.shape[-1]
+    numbers = e.subtract(n, leaf.iota((n,), 0, values.dtype))
+    gaps = e.subtract(row(numbers), column(numbers))
+    same = e.equal(gaps, 0)
+    inverse = _inverse(gaps, same)
+    if index == 1:
+        inverse = e.multiply(inverse, e.multiply(e.add(row(numbers), column(numbers)), -0.5))
+    return e.where(_close(values), inverse, 0)
 
 
 # -- symmetric eigenvalues ---------------------------------------------------------------------------------------------
@@ -74,16 +110,39 @@ def eigh_parts(packed: Node, n: int) -> tuple[Node, Node]:
 
 
 def _eigh_tangent(node: Node, tangents: Tangents) -> Node:
-    """With M = V' dA V: dw = diag(M), dV = V (F * M) with F[i, j] = 1 / (w[j] - w[i]), 0 where these are equal."""
+    """With M = V' dA V: dw = diag(M), dV = V (F * M) with F[i, j] = 1 / (w[j] - w[i]), left to the limit where these
+    are equal."""
     (a,), (tangent,) = node.inputs, tangents
     values, vectors = eigh_parts(node, a.shape[-1])
     turned = mm(mt(vectors), mirrored(tangent), vectors)  # type: ignore[arg-type]
-    gaps = _inverse_or_zero(e.subtract(row(values), column(values)), _threshold(values))
-    return pack(a.shape[:-2], diagonal(turned), mm(vectors, e.multiply(gaps, turned)))
+    inverse = _inverse(e.subtract(row(values), column(values)), _close(values))
+    return pack(a.shape[:-2], diagonal(turned), mm(vectors, e.multiply(inverse, turned)))
+
+
+def _eigenvalues(node: Node) -> Node:
+    return node if node.op is EIGVALSH else eigh_parts(node, node.inputs[0].shape[-1])[0]
+
+
+def _eigenvalues_apart(node: Node) -> tuple[Node, ...]:
+    values = _eigenvalues(node)
+    directions = _apart(_is_close_to_another(values), values)
+    if node.op is EIGVALSH:
+        return directions
+    vectors = leaf.full((*values.shape, values.shape[-1]), 0, values.dtype)
+    return tuple([pack(values.shape[:-1], direction, vectors) for direction in directions])
+
+
+def _eigh_limit(node: Node, tangents: Tangents, index: int) -> Node:
+    (a,), (tangent,) = node.inputs, tangents
+    values, vectors = eigh_parts(node, a.shape[-1])
+    turned = mm(mt(vectors), mirrored(tangent), vectors)  # type: ignore[arg-type]
+    turn = e.multiply(_inverse_gaps(values, index), turned)
+    return pack(a.shape[:-2], leaf.zeros_like(values), mm(vectors, turn))
 
 
 EIGH = matrix_op(
-    "eigh", infer_matrix("eigh", True, lambda m, n: (n + n * n,)), _eigh_reference, Jvp(_eigh_tangent),
+    "eigh", infer_matrix("eigh", True, lambda m, n: (n + n * n,)), _eigh_reference,
+    Jvp(_eigh_tangent, Limit(_eigenvalues_apart, _eigh_limit, ("eigh", "eigvalsh"))),
     "eigenvalues and eigenvectors of a symmetric matrix, read from its lower triangle, packed",
 )
 
@@ -152,12 +211,49 @@ def _svd_reference(node: Node, a: Array) -> Array:
 
 def _svd_tangent(node: Node, tangents: Tangents) -> Node:
     """With M = U' dA V, its symmetric and antisymmetric parts S and K, D[i, j] = 1 / (s[j] - s[i]) and
-    E[i, j] = 1 / (s[i] + s[j]), both 0 where the divisor vanishes: ds = diag(M), dU = U (D S + E K) +
-    (1 - U U') dA V / s, dV = V (D S - E K) + (1 - V V') dA' U / s. (Written so, no square of s can overflow.)
+    E[i, j] = 1 / (s[i] + s[j]): ds = diag(M), dU = U (D S + E K) + (1 - U U') dA V / s and
+    dV = V (D S - E K) + (1 - V V') dA' U / s, where the divisors do not vanish. (So, no square of s can overflow.)
 
     Of full matrices, the vectors that A does not determine turn only as the others make them.
     """
-    (a,), (tangent,) = node.inputs, tangents
+    _, s, _ = svd_parts(node)
+    small = e.less_equal(s, _threshold(s))
+    inverse = _inverse(s, small)
+    differences = _inverse(e.subtract(row(s), column(s)), _close(s))
+    sums = e.add(row(s), column(s))
+    return _svd_turned(node, tangents[0], inverse, differences, _inverse(sums, _vanish(sums, s)), False)
+
+
+def _vanish(sums: Node, s: Node) -> Node:
+    return e.less_equal(sums, column(_threshold(s)))
+
+
+def _svd_limit(node: Node, tangents: Tangents, index: int) -> Node:
+    """Sums and values that vanish grow along ones, the second direction, by 2 and by 1."""
+    _, s, _ = svd_parts(node)
+    differences = _inverse_gaps(s, index)
+    if index == 0:
+        return _svd_turned(node, tangents[0], leaf.zeros_like(s), differences, leaf.zeros_like(differences), True)
+    inverse = e.where(e.less_equal(s, _threshold(s)), leaf.ones_like(s), 0)
+    vanish = _vanish(e.add(row(s), column(s)), s)
+    sums = e.where(vanish, leaf.full(vanish.shape, 0.5, s.dtype), 0)
+    return _svd_turned(node, tangents[0], inverse, differences, sums, True)
+
+
+def _singular_values_apart(node: Node) -> tuple[Node, ...]:
+    s = node if node.op is SVDVALS else svd_parts(node)[1]
+    directions = _apart(e.logical_or(_is_close_to_another(s), e.less_equal(s, _threshold(s))), s)
+    if node.op is SVDVALS:
+        return directions
+    u, _, vh = svd_parts(node)
+    return tuple([pack(s.shape[:-1], leaf.zeros_like(u), d, leaf.zeros_like(vh)) for d in directions])
+
+
+def _svd_turned(
+    node: Node, tangent: Node | None, inverse: Node, differences: Node, sums: Node, vectors_only: bool
+) -> Node:
+    """The packed tangent of a decomposition from the coefficients of its formula, see :func:`_svd_tangent`."""
+    (a,) = node.inputs
     m, n = a.shape[-2:]
     k = min(m, n)
     u, s, vh = svd_parts(node)
@@ -169,23 +265,19 @@ def _svd_tangent(node: Node, tangents: Tangents) -> Node:
     by_v = mm(tangent, v)  # type: ignore[arg-type]
     by_u = mm(mt(tangent), u)  # type: ignore[arg-type]
     turned = mm(mt(u), by_v)
-    threshold = _threshold(s)
-    differences = _inverse_or_zero(e.subtract(row(s), column(s)), threshold)
-    sums = _inverse_or_zero(e.add(row(s), column(s)), threshold)
     symmetric = e.multiply(e.multiply(e.add(turned, mt(turned)), 0.5), differences)
     antisymmetric = e.multiply(e.multiply(e.subtract(turned, mt(turned)), 0.5), sums)
-    inverse = row(_inverse_or_zero(s, movement.reshape(threshold, (*s.shape[:-1], 1))))
     du = mm(u, e.add(symmetric, antisymmetric))
     if m > n:
-        du = e.add(du, e.multiply(e.subtract(by_v, mm(u, turned)), inverse))
+        du = e.add(du, e.multiply(e.subtract(by_v, mm(u, turned)), row(inverse)))
     dv = mm(v, e.subtract(symmetric, antisymmetric))
     if n > m:
-        dv = e.add(dv, e.multiply(e.subtract(by_u, mm(v, mt(turned))), inverse))
+        dv = e.add(dv, e.multiply(e.subtract(by_u, mm(v, mt(turned))), row(inverse)))
     if extra_u.shape[-1]:
         du = movement.concat((du, _following(u, du, extra_u)), axis + 1)
     if extra_v.shape[-1]:
         dv = movement.concat((dv, _following(v, dv, extra_v)), axis + 1)
-    return pack(a.shape[:-2], du, diagonal(turned), mt(dv))
+    return pack(a.shape[:-2], du, leaf.zeros_like(s) if vectors_only else diagonal(turned), mt(dv))
 
 
 def _following(vectors: Node, tangent: Node, extra: Node) -> Node:
@@ -194,7 +286,8 @@ def _following(vectors: Node, tangent: Node, extra: Node) -> Node:
 
 
 SVD = matrix_op(
-    "svd", infer_matrix("svd", False, _packed_size), _svd_reference, Jvp(_svd_tangent),
+    "svd", infer_matrix("svd", False, _packed_size), _svd_reference,
+    Jvp(_svd_tangent, Limit(_singular_values_apart, _svd_limit, ("svd", "svdvals"))),
     "U, s and V' of A = U diag(s) V', packed", ("full_matrices",),
 )
 

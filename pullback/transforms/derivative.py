@@ -7,7 +7,8 @@ Neither recurses, and both take time linear in the number of nodes between input
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ..errors import GradientError
@@ -20,14 +21,17 @@ from ..ops.elementwise import (
     STRONG_PRODUCT,
     add,
     cast,
+    isfinite,
     multiply,
     negative,
+    stop_gradient,
     strong_multiply,
     strong_product,
+    where,
 )
 from ..ops.leaf import constant, full, parameter, zeros_like
 from ..ops.movement import broadcast_to, uniform_value
-from ..ops.record import CustomCall, CustomResult, Jvp, Linear, NoDerivative, Partials
+from ..ops.record import CustomCall, CustomResult, Jvp, Limit, Linear, NoDerivative, Partials
 from ..ops.reduction import sum_to
 from ..shapes import broadcast_shapes
 
@@ -50,7 +54,12 @@ def gradients_of(
     Raises GradientError where a path leads through an op without a derivative.
     """
     order, needed = _paths(outputs, inputs, scope)
+    if not state.grad_enabled and _limits(order):
+        return _tracked(lambda: gradients_of(outputs, cotangents, inputs, scope, hooks))
     collected: dict[int, Any] = {}  # a custom call collects one cotangent for each of its results, in a dict
+    # What limits add goes its own way: were limits taken of it as well, the graph would grow exponentially in their
+    # number, and it matters only where the results of two ops in a row coincide.
+    added: dict[int, Any] = {}
     for output, cotangent in zip(outputs, cotangents):
         if id(output) in needed:
             _accumulate(collected, output, cotangent)
@@ -59,73 +68,92 @@ def gradients_of(
     site = state.site
     try:
         for node in reversed(order):
-            cotangent_ = collected.pop(id(node), None)
-            if cotangent_ is None:
+            cotangent_: Any = collected.pop(id(node), None)
+            addition: Any = added.pop(id(node), None) if added else None
+            if cotangent_ is None and addition is None:
                 continue
             if hooks is not None and id(node) in hooks:
-                cotangent_ = hooks[id(node)](cotangent_)
+                cotangent_, addition = hooks[id(node)](_sum(cotangent_, addition)), None
             if id(node) in wanted:
-                result[id(node)] = cotangent_
-            if node.constant:
+                result[id(node)] = cotangent_ if addition is None else _sum(cotangent_, addition)
+            if node.constant or not node.inputs:
                 continue
-            operands = node.inputs
-            if not operands:
-                continue
-            derivative = node.op.derivative
             if site is None:
                 # What is built carries the user's line, and that it is part of this op's derivative.
                 state.site = (*node.site, node.op.name)
-            if type(derivative) is Partials:
-                for operand, partial in zip(operands, derivative.fn(node, *operands)):
-                    if partial is None or id(operand) not in needed:
-                        continue
-                    # Its zeros came from masks, whichever operand they are in, and the cotangent may be infinite.
-                    both = node.op is STRONG_MULTIPLY or node.op is STRONG_PRODUCT
-                    contribution = _scale(cotangent_, partial() if callable(partial) else partial, both)
-                    if contribution.shape != node.shape:
-                        contribution = broadcast_to(contribution, node.shape)
-                    if contribution.shape != operand.shape:
-                        contribution = sum_to(contribution, operand.shape)
-                    _accumulate(collected, operand, contribution)
-            elif type(derivative) is Linear:
-                for index in derivative.inputs or range(len(operands)):
-                    operand = operands[index]
-                    if id(operand) in needed:
-                        _accumulate(collected, operand, derivative.transpose(node, cotangent_, index))
-                if derivative.others is not None:
-                    positions = [
-                        i for i, x in enumerate(operands) if i not in derivative.inputs and id(x) in needed
-                    ]
-                    _transpose_tangent(derivative.others, node, cotangent_, positions, collected)
-            elif type(derivative) is Jvp:
-                positions = [i for i, operand in enumerate(operands) if id(operand) in needed]
-                _transpose_tangent(derivative.fn, node, cotangent_, positions, collected)
-            elif type(derivative) is CustomResult:
-                if id(operands[1]) in needed:
-                    results = collected.setdefault(id(operands[1]), {})
-                    (index,) = node.attrs
-                    results[index] = add(results[index], cotangent_) if index in results else cotangent_
-            elif type(derivative) is CustomCall:
-                found = node.attrs[0].cotangents(node, cotangent_, hooks is not None)
-                for operand, contribution in zip(operands, found):
-                    if contribution is not None and id(operand) in needed:
-                        _accumulate(collected, operand, contribution)
-            elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):
-                raise no_derivative(node)
+            if cotangent_ is not None:
+                _pull(node, cotangent_, needed, collected, hooks is not None)
+                derivative = node.op.derivative
+                if type(derivative) is Jvp and derivative.limit is not None:
+                    positions = [i for i, operand in enumerate(node.inputs) if id(operand) in needed]
+                    for fn, (change,) in _moved_apart([cotangent_], node, derivative.limit, order):
+                        if change is not None:
+                            _transpose_tangent(fn, node, change, positions, added)
+            if addition is not None:
+                _pull(node, addition, needed, added, hooks is not None)
     finally:
         state.site = site
     return [result.get(id(node)) for node in inputs]
 
 
+def _pull(node: Node, cotangent: Any, needed: set[int], collected: dict[int, Any], hooked: bool) -> None:
+    """Add what ``cotangent`` of one node contributes to the cotangents of its operands."""
+    operands = node.inputs
+    derivative = node.op.derivative
+    if type(derivative) is Partials:
+        for operand, slope in zip(operands, derivative.fn(node, *operands)):
+            if slope is None or id(operand) not in needed:
+                continue
+            # Its zeros came from masks, whichever operand they are in, and the cotangent may be infinite.
+            both = node.op is STRONG_MULTIPLY or node.op is STRONG_PRODUCT
+            contribution = _scale(cotangent, slope() if callable(slope) else slope, both)
+            if contribution.shape != node.shape:
+                contribution = broadcast_to(contribution, node.shape)
+            if contribution.shape != operand.shape:
+                contribution = sum_to(contribution, operand.shape)
+            _accumulate(collected, operand, contribution)
+    elif type(derivative) is Linear:
+        for index in derivative.inputs or range(len(operands)):
+            operand = operands[index]
+            if id(operand) in needed:
+                _accumulate(collected, operand, derivative.transpose(node, cotangent, index))
+        if derivative.others is not None:
+            positions = [i for i, x in enumerate(operands) if i not in derivative.inputs and id(x) in needed]
+            _transpose_tangent(derivative.others, node, cotangent, positions, collected)
+    elif type(derivative) is Jvp:
+        positions = [i for i, operand in enumerate(operands) if id(operand) in needed]
+        _transpose_tangent(derivative.fn, node, cotangent, positions, collected)
+    elif type(derivative) is CustomResult:
+        if id(operands[1]) in needed:
+            results = collected.setdefault(id(operands[1]), {})
+            (index,) = node.attrs
+            results[index] = add(results[index], cotangent) if index in results else cotangent
+    elif type(derivative) is CustomCall:
+        found = node.attrs[0].cotangents(node, cotangent, hooked)
+        for operand, contribution in zip(operands, found):
+            if contribution is not None and id(operand) in needed:
+                _accumulate(collected, operand, contribution)
+    elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):
+        raise no_derivative(node)
+
+
 def tangents_of(
-    outputs: Sequence[Node], inputs: Sequence[Node], tangents: Sequence[Node], scope: Scope | None = None
+    outputs: Sequence[Node],
+    inputs: Sequence[Node],
+    tangents: Sequence[Node],
+    scope: Scope | None = None,
+    with_limits: bool = True,
 ) -> list[Node | None]:
     """Forward mode: for each output, the sum over inputs of derivative times tangent; None where no path leads to it.
 
     tangents: one for each input, of its shape and dtype. The inputs are taken as independent of each other.
     scope, errors: as in :func:`gradients_of`.
+    with_limits: also what ops leave to a limit (see ``ops.record.Limit``).
     """
     order, _ = _paths(outputs, inputs, scope)
+    limits = _limits(order) if with_limits else []
+    if limits and not state.grad_enabled:
+        return _tracked(lambda: tangents_of(outputs, inputs, tangents, scope))
     known: dict[int, Any] = {}  # a custom call knows the tangents of all its results
     for node, tangent in zip(inputs, tangents):
         if node.dtype.kind == "f":
@@ -149,9 +177,56 @@ def tangents_of(
             tangent_ = _tangent(node, operands, given)
             if tangent_ is not None:
                 known[id(node)] = tangent_
+        found = [known.get(id(node)) for node in outputs]
+        for node, limit in limits:
+            given = [known.get(id(operand)) for operand in node.inputs]
+            if id(node) not in wanted and any(tangent is not None for tangent in given):
+                def through(fn: Callable[..., Node], node: Node = node, given: Any = tuple(given)) -> list[Node | None]:
+                    return tangents_of(outputs, [node], [fn(node, given)], with_limits=False)
+
+                for _, changes in _moved_apart(through, node, limit, order):
+                    found = list(map(_sum, found, changes))
     finally:
         state.site = site
-    return [known.get(id(node)) for node in outputs]
+    return found
+
+
+def _limits(order: Sequence[Node]) -> list[tuple[Node, Limit]]:
+    """The nodes whose derivative leaves out what a limit gives."""
+    hosts = [node for node in order if node.op.kind == "host"]
+    pairs = [(node, node.op.derivative.limit) for node in hosts if isinstance(node.op.derivative, Jvp)]
+    return [(node, limit) for node, limit in pairs if limit is not None]
+
+
+def _moved_apart(
+    quantities: Sequence[Node | None] | Callable[[Callable[..., Node]], Sequence[Node | None]],
+    node: Node,
+    limit: Limit,
+    order: Sequence[Node],
+) -> Iterator[tuple[Callable[..., Node], list[Node | None]]]:
+    """For each direction in which the results of ``node`` move apart: what its limit leaves out, as a function of
+    tangents, and how ``quantities`` (or those made with this function) change; 0 where the change is not finite."""
+    together = [x for x in order if x.op.name in limit.ops and x.inputs[0] is node.inputs[0]]
+    for index, directions in enumerate(zip(*[limit.apart(x) for x in together])):
+        fn = partial(limit.fn, index=index)
+        given = quantities(fn) if callable(quantities) else quantities
+        found = iter(tangents_of([x for x in given if x is not None], together, directions, with_limits=False))
+        changes = [None if x is None else next(found) for x in given]
+        yield fn, [None if x is None else where(isfinite(x), x, 0) for x in changes]
+
+
+def _tracked(derivative: Callable[[], list[Node | None]]) -> list[Node | None]:
+    """``derivative()``, built so that it can be differentiated on the way, though its results are constants."""
+    state.grad_enabled = True
+    try:
+        found = derivative()
+    finally:
+        state.grad_enabled = False
+    return [None if node is None else stop_gradient(node) for node in found]
+
+
+def _sum(x: Any, y: Any) -> Any:
+    return y if x is None else x if y is None else add(x, y)
 
 
 def _tangent(node: Node, operands: tuple[Node, ...], given: list[Any]) -> Node | None:

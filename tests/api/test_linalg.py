@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.graph.node import topological_order
 from pullback.testing import check_grads
 
 la = pb.linalg
@@ -85,7 +86,7 @@ def test_projector_on_equal_eigenvalues(gap: float) -> None:
 
 @pytest.mark.parametrize("gap", [1e-3, 1e-6])
 def test_a_function_of_a_matrix_with_close_eigenvalues(gap: float) -> None:
-    """V w**2 V' is A @ A: its gradient is right to rounding over the gap."""
+    """The gradient of V w**2 V', which is A @ A, is right to rounding over the gap."""
     a, c = (Q4 * [1, 1 + gap, 2, 3]) @ Q4.T, normal(4, 4)
 
     def function(x: Any) -> Any:
@@ -94,6 +95,90 @@ def test_a_function_of_a_matrix_with_close_eigenvalues(gap: float) -> None:
 
     expected = a @ c + c @ a
     np.testing.assert_allclose(gradient(function, a), (expected + expected.T) / 2, atol=1e-14 / gap)
+
+
+def _symmetrised(x: np.ndarray) -> np.ndarray:
+    return (x + x.T) / 2
+
+
+@pytest.mark.parametrize("name", [name for name in SPECTRA if name != "close"])
+def test_functions_of_a_matrix_with_equal_eigenvalues(name: str) -> None:
+    """V w**3 V' is A A A: its first and second derivatives, by all pairs of modes, though 1 / (w_j - w_i) is 1/0."""
+    a, c, d, f = SPECTRA[name], normal(4, 4), _symmetrised(normal(4, 4, seed=1)), _symmetrised(normal(4, 4, seed=2))
+    sc, tol = _symmetrised(c), {"rtol": 1e-11, "atol": 1e-11}
+    x, along, also = pb.asarray(a), pb.asarray(d), pb.asarray(f)
+
+    def first(e: np.ndarray) -> np.ndarray:
+        return e @ a @ a + a @ e @ a + a @ a @ e
+
+    def second(e: np.ndarray, g: np.ndarray) -> np.ndarray:
+        return e @ g @ a + g @ e @ a + e @ a @ g + g @ a @ e + a @ e @ g + a @ g @ e
+
+    def cube(x: Any) -> Any:
+        values, vectors = la.eigh(x)
+        return (vectors * values**3) @ vectors.mT
+
+    def loss(x: Any) -> Any:
+        return pb.sum(cube(x) * pb.asarray(c))
+
+    def slope(x: Any) -> Any:
+        return pb.jvp(loss, (x,), (along,))[1]
+
+    np.testing.assert_allclose(np.asarray(pb.jvp(cube, (x,), (along,))[1]), first(d), **tol)
+    np.testing.assert_allclose(np.asarray(pb.linearize(cube, x)[1](along)), first(d), **tol)
+    np.testing.assert_allclose(np.asarray(pb.grad(loss)(x)), first(sc), **tol)
+    np.testing.assert_allclose(np.asarray(pb.jit(pb.grad(loss))(x)), first(sc), **tol)
+    np.testing.assert_allclose(np.asarray(pb.vmap(pb.grad(loss))(pb.stack([x, x * 2])))[0], first(sc), **tol)
+    with pb.no_grad():
+        np.testing.assert_allclose(np.asarray(pb.grad(loss)(x)), first(sc), **tol)
+    leaf = pb.asarray(a).requires_grad_()
+    loss(leaf).backward()
+    np.testing.assert_allclose(np.asarray(leaf.grad), first(sc), **tol)
+    for hessian in (
+        lambda: pb.jvp(pb.grad(loss), (x,), (along,))[1], lambda: pb.grad(slope)(x), lambda: pb.jit(pb.grad(slope))(x),
+        lambda: pb.grad(lambda x: pb.sum(pb.grad(loss)(x) * along))(x),
+    ):
+        np.testing.assert_allclose(np.asarray(hessian()), _symmetrised(second(sc, d)), **tol)
+    np.testing.assert_allclose(float(pb.jvp(slope, (x,), (also,))[1]), np.sum(second(sc, d) * f), **tol)
+    for eigenvalues in (la.eigvalsh, lambda x: la.eigh(x)[0]):
+        def spectral(x: Any, f: Callable[..., Any] = eigenvalues) -> Any:
+            return pb.sum(f(x) ** 3)
+
+        for hessian in (lambda f=spectral: pb.jvp(pb.grad(f), (x,), (along,))[1],
+                        lambda f=spectral: pb.grad(lambda x: pb.jvp(f, (x,), (along,))[1])(x)):
+            np.testing.assert_allclose(np.asarray(hessian()), 3 * (a @ d + d @ a), **tol)
+
+
+def test_a_row_of_eigendecompositions() -> None:
+    """(A**2)**(1/2) is A; and of a row the graph of the gradient grows like a square, not exponentially."""
+    a, c = np.diag([1.0, 2.0, 3.0]), normal(3, 3)
+
+    def power(x: Any, exponent: float) -> Any:
+        values, vectors = la.eigh(x)
+        return (vectors * values**exponent) @ vectors.mT
+
+    same = gradient(lambda x: pb.sum(power(power(x, 2), 0.5) * pb.asarray(c)), a)
+    np.testing.assert_allclose(same, _symmetrised(c), rtol=1e-12)
+
+    def size(count: int) -> int:
+        def loss(x: Any) -> Any:
+            for _ in range(count):
+                x = power(x, 1.5)
+            return pb.sum(x)
+
+        return len(topological_order([pb.grad(loss)(pb.asarray(a)).node]))
+
+    assert size(8) < 6 * size(4) < 36 * size(2)
+
+
+def test_a_gradient_through_an_eigenvector_stays_finite_where_a_second_derivative_is_not() -> None:
+    """V w**1.5 V' at 0: the second derivative of w**1.5 is infinite there, in eigenvalues that equal no other too."""
+    for a in (np.diag([0.0, 1, 2]), np.diag([0.0, 0, 1])):
+        def function(x: Any) -> Any:
+            values, vectors = la.eigh(x)
+            return pb.trace((vectors * pb.where(values > 0, values, 0.0) ** 1.5) @ vectors.mT)
+
+        np.testing.assert_allclose(gradient(function, a), 1.5 * np.sqrt(a), atol=1e-12)
 
 
 @pytest.mark.parametrize("values", [(2, 2, 1), (2, 2, 2), (3, 1, 0), (1, 0, 0), (0, 0, 0), (1, 1 + 1e-14, 0.5)])
@@ -116,6 +201,34 @@ def test_equal_and_vanishing_singular_values(values: tuple[float, ...], shape: t
 
     np.testing.assert_allclose(gradient(whole, a), np.zeros(shape), atol=1e-10)
     assert np.isfinite(gradient(lambda x: pb.sum(la.svd(x).U ** 3) + pb.sum(la.svd(x).Vh ** 3), a)).all()
+
+
+@pytest.mark.parametrize("values", [(2, 2, 1), (2, 2, 2), (3, 1, 0), (1, 0, 0), (0, 0, 0), (1, 1 + 1e-14, 0.5)])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (3, 3)])
+@pytest.mark.parametrize("full", [False, True])
+def test_functions_of_a_matrix_with_equal_and_vanishing_singular_values(
+    values: tuple[float, ...], shape: tuple[int, int], full: bool
+) -> None:
+    """U s V' is A, and U s**3 V' is A A' A: first and second derivatives."""
+    u, v = orthogonal(shape[0], 1)[:, :3], orthogonal(shape[1], 2)[:, :3]
+    a, c, d = (u * np.array(values, float)) @ v.T, normal(*shape), normal(*shape, seed=1)
+    x, weights, along, tol = pb.asarray(a), pb.asarray(c), pb.asarray(d), {"rtol": 1e-11, "atol": 1e-11}
+
+    def power(x: Any, n: int) -> Any:
+        left, s, right = la.svd(x, full_matrices=full)
+        return (left[:, :3] * s**n) @ right[:3]
+
+    np.testing.assert_allclose(gradient(lambda x: pb.sum(power(x, 1) * weights), a), c, **tol)
+    np.testing.assert_allclose(np.asarray(pb.jvp(lambda x: power(x, 1), (x,), (along,))[1]), d, **tol)
+    first = c @ a.T @ a + a @ c.T @ a + a @ a.T @ c
+    np.testing.assert_allclose(gradient(lambda x: pb.sum(power(x, 3) * weights), a), first, **tol)
+    tangent = np.asarray(pb.jvp(lambda x: power(x, 3), (x,), (along,))[1])
+    np.testing.assert_allclose(tangent, d @ a.T @ a + a @ d.T @ a + a @ a.T @ d, **tol)
+    second = np.asarray(pb.jvp(pb.grad(lambda x: pb.sum(power(x, 3) * weights)), (x,), (along,))[1])
+    expected = c @ (d.T @ a + a.T @ d) + d @ c.T @ a + a @ c.T @ d + (d @ a.T + a @ d.T) @ c
+    np.testing.assert_allclose(second, expected, **tol)
+    quartic = np.asarray(pb.jvp(pb.grad(lambda x: pb.sum(la.svdvals(x) ** 4)), (x,), (along,))[1])
+    np.testing.assert_allclose(quartic, 4 * tangent, **tol)
 
 
 def test_gradients_of_symmetric_matrices_are_symmetric_and_read_one_triangle() -> None:
