@@ -7,8 +7,20 @@ from collections.abc import Callable
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .double_word import Pair, divide_pairs, quick_two_sum, two_sum, two_product
-from .exp_log import exp, exp2, log, log1p
+from .double_word import Pair, divide_pairs, quick_two_sum, two_product, two_sum, two_product
+from .exp_log import (
+    EXP_RANGE,
+    EXP_SHORT,
+    LOG2_E,
+    ReducedExp,
+    clamp,
+    expm1_reduced,
+    log,
+    log1p,
+    reduce_exp,
+    reduce_exp2,
+    scaled_exp,
+)
 from .hyperbolic import in_double
 from .trigonometric import half_turn
 
@@ -58,21 +70,31 @@ def _larger_and_gap(b: VectorBuilder, x: Value, y: Value) -> tuple[Value, Pair]:
     return larger, Pair(b.select(b.cmp("eq", x, y), zero, gap.high), b.select(finite, gap.low, zero))
 
 
+def _log1p_exp(b: VectorBuilder, reduced: ReducedExp) -> Value:
+    """log(1 + exp), the exponential with what rounding it lost."""
+    one = b.const(1, "f64")
+    e = expm1_reduced(b, reduced, EXP_SHORT)
+    t = scaled_exp(b, e, reduced.n, reduced.shifted)
+    rounded = b.add(one, e)
+    lost = b.add(b.sub(one, rounded), e)
+    return log1p(b, t, b.mul(t, b.fdiv(lost, rounded)))
+
+
 @_pair_in_double
 def logaddexp(b: VectorBuilder, x: Value, y: Value) -> Value:
     """max(x, y) + log1p(exp(-|x-y|))."""
     larger, gap = _larger_and_gap(b, x, y)
-    t = exp(b, gap.high)
-    return b.add(larger, log1p(b, t, b.mul(t, gap.low)))
+    return b.add(larger, _log1p_exp(b, reduce_exp(b, clamp(b, gap.high, *EXP_RANGE["f64"]), gap.low)))
 
 
 @_pair_in_double
 def logaddexp2(b: VectorBuilder, x: Value, y: Value) -> Value:
     """max(x, y) + log2(1 + 2**-|x-y|)."""
     larger, gap = _larger_and_gap(b, x, y)
-    t = exp2(b, gap.high)
-    near_one = log1p(b, t, b.mul(t, b.mul(gap.low, b.const(math.log(2), "f64"))))
-    return b.add(larger, b.mul(near_one, b.const(math.log2(math.e), "f64")))
+    near_one = _log1p_exp(b, reduce_exp2(b, gap.high, gap.low))
+    high, low = (b.const(part, "f64") for part in LOG2_E["f64"])
+    product = two_product(b, near_one, high)
+    return b.add(b.add(larger, product.high), b.fma(near_one, low, product.low))
 
 
 @in_double

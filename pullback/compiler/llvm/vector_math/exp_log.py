@@ -36,7 +36,7 @@ _LOG10_2 = {
     "f64": (3.01029995663611771306e-01, 3.69423907715893078616e-13),
 }
 #: log2(e) and log10(e) = high + low
-_LOG2_E = {"f32": (1.4426950216293335, 1.925963033500011e-08), "f64": (1.4426950408889634, 2.0355273740931033e-17)}
+LOG2_E = {"f32": (1.4426950216293335, 1.925963033500011e-08), "f64": (1.4426950408889634, 2.0355273740931033e-17)}
 _LOG10_E = {"f32": (0.4342944920063019, -1.0103049952192578e-08), "f64": (0.4342944819032518, 1.098319650216765e-17)}
 #: (log(1+f) - f) / f**2 on sqrt(1/2) <= 1+f <= sqrt(2)
 _LOG_F32 = (
@@ -108,16 +108,21 @@ def exp(b: VectorBuilder, x: Value) -> Value:
     return scaled_exp(b, expm1_reduced(b, reduced, EXP_SHORT), reduced.n, reduced.shifted)
 
 
-def exp2(b: VectorBuilder, x: Value) -> Value:
+def reduce_exp2(b: VectorBuilder, x: Value, low: Value | None = None) -> ReducedExp:
+    """Of x, or x + low, times log(2)."""
     dtype = x.dtype
     form = FORMATS[dtype]
     bound = float(form.bias + form.mantissa + 2)
     x = clamp(b, x, -bound, bound)
-    magic = b.const(form.magic + 2 * form.bias, dtype)
-    shifted = b.add(x, magic)
-    n = b.sub(shifted, magic)
-    r = b.mul(b.sub(x, n), b.const(math.log(2), dtype))
-    return scaled_exp(b, expm1_reduced(b, ReducedExp(r, n, shifted), EXP_SHORT), n, shifted)
+    shifted = b.add(x, b.const(form.magic + 2 * form.bias, dtype))
+    n = b.sub(shifted, b.const(form.magic + 2 * form.bias, dtype))
+    r = b.sub(x, n)
+    return ReducedExp(b.mul(r if low is None else b.add(r, low), b.const(math.log(2), dtype)), n, shifted)
+
+
+def exp2(b: VectorBuilder, x: Value) -> Value:
+    reduced = reduce_exp2(b, x)
+    return scaled_exp(b, expm1_reduced(b, reduced, EXP_SHORT), reduced.n, reduced.shifted)
 
 
 def expm1(b: VectorBuilder, x: Value) -> Value:
@@ -159,7 +164,7 @@ def log1p(b: VectorBuilder, x: Value, low: Value | None = None) -> Value:
 
 def log2(b: VectorBuilder, x: Value) -> Value:
     f, n = split_log(b, x)
-    return log_special(b, x, b.add(n, _scaled_log(b, f, None, *_LOG2_E[x.dtype])))
+    return log_special(b, x, b.add(n, _scaled_log(b, f, None, *LOG2_E[x.dtype])))
 
 
 def log10(b: VectorBuilder, x: Value) -> Value:

@@ -172,14 +172,19 @@ def _digamma_negative(b: VectorBuilder, size: Value) -> Value:
     r = b.sub(size, b.rint(size))
     _, following = _digamma_positive(b, size)
     inverse = b.fdiv(b.const(1, r.dtype), r)
-    total = two_sum(b, inverse, following)
-    rest = b.fnma(r, b.polynomial(b.mul(r, r), _COTANGENT), total.low)
+    total = two_sum(b, inverse, following.high)
+    usable = b.cmp("gt", b.abs(r), b.const(2.0**-100, r.dtype))
+    lost = b.select(usable, _reciprocal_rest(b, r, inverse), b.const(0, r.dtype))
+    low = b.add(b.add(total.low, following.low), lost)
+    rest = b.fnma(r, b.polynomial(b.mul(r, r), _COTANGENT), low)
     result = b.add(total.high, rest)
+    infinite = b.cmp("eq", b.abs(inverse), b.const(math.inf, r.dtype))
+    result = b.select(infinite, inverse, result)
     return b.select(b.cmp("eq", r, b.const(0, r.dtype)), b.const(math.nan, r.dtype), result)
 
 
-def _digamma_positive(b: VectorBuilder, a: Value) -> tuple[Value, Value]:
-    """(digamma(a), digamma(1+a)) of a > 0."""
+def _digamma_positive(b: VectorBuilder, a: Value) -> tuple[Value, Pair]:
+    """(digamma(a), digamma(1+a)) of a > 0, the second with what rounding the logarithm of a large one lost."""
     one = b.const(1, "f64")
     below_one = b.cmp("lt", a, one)
 
@@ -189,8 +194,8 @@ def _digamma_positive(b: VectorBuilder, a: Value) -> tuple[Value, Value]:
     away = b.sub(b.sub(t, root), root_low)
     near_root = b.mul(away, b.polynomial(b.sub(t, b.const(0.5, "f64")), _DIGAMMA_NEAR_ROOT))
     inverse = b.fdiv(one, a)
-    lost = b.mul(b.fnma(inverse, a, one), inverse) if b.target.has_fma else _reciprocal_rest(b, a, inverse)
-    lost = b.select(b.cmp("gt", a, b.const(2.0**-100, "f64")), lost, b.const(0, "f64"))
+    usable = b.cmp("gt", a, b.const(2.0**-100, "f64"))
+    lost = b.select(usable, _reciprocal_rest(b, a, inverse), b.const(0, "f64"))
 
     # From 2 to 5: shifted into [2, 3].
     from_three, from_four = b.cmp("ge", a, b.const(3, "f64")), b.cmp("ge", a, b.const(4, "f64"))
@@ -206,18 +211,25 @@ def _digamma_positive(b: VectorBuilder, a: Value) -> tuple[Value, Value]:
     rest = b.fma(b.neg(square), b.polynomial(square, _DIGAMMA_LARGE), b.mul(inverse, b.const(-0.5, "f64")))
     f, n = split_log(b, a)
     rest = b.add(b.fma(n, b.const(LN2_LOW["f64"], "f64"), log_rest(b, f)), rest)
-    large = b.fma(n, b.const(LN2_HIGH["f64"], "f64"), b.add(f, rest))
-    infinity = b.const(math.inf, "f64")
-    large = b.select(b.cmp("lt", a, infinity), large, a)
+    near_one = quick_two_sum(b, f, rest)
+    logarithm = b.mul(n, b.const(LN2_HIGH["f64"], "f64"))  # exact
+    total = two_sum(b, logarithm, near_one.high)
+    large = b.select(b.cmp("lt", a, b.const(math.inf, "f64")), total.high, a)
 
     at_least_one = b.select(b.cmp("lt", a, b.const(2, "f64")), near_root, middle)
-    at_least_one = b.select(b.cmp("lt", a, b.const(_DIGAMMA_LARGE_FROM, "f64")), at_least_one, large)
+    is_large = b.cmp("ge", a, b.const(_DIGAMMA_LARGE_FROM, "f64"))
+    at_least_one = b.select(is_large, large, at_least_one)
     value = b.select(below_one, b.sub(b.sub(near_root, lost), inverse), at_least_one)
-    return value, b.select(below_one, near_root, b.add(at_least_one, inverse))
+    following = two_sum(b, at_least_one, inverse)
+    low = b.add(following.low, b.select(is_large, b.add(total.low, near_one.low), b.const(0, "f64")))
+    zero = b.const(0, "f64")
+    return value, Pair(b.select(below_one, near_root, following.high), b.select(below_one, zero, low))
 
 
 def _reciprocal_rest(b: VectorBuilder, a: Value, inverse: Value) -> Value:
-    """1/a - inverse, without a fused multiplication."""
+    """1/a - inverse."""
+    if b.target.has_fma:
+        return b.mul(b.fnma(inverse, a, b.const(1, a.dtype)), inverse)
     product = two_product(b, inverse, a)
     return b.mul(b.sub(b.sub(b.const(1, a.dtype), product.high), product.low), inverse)
 
@@ -242,7 +254,7 @@ def polygamma(b: VectorBuilder, x: Value, order: int) -> Value:
         one = b.const(1, "f64")
         below, missing = _zeta(b, b.sub(one, r), s), _zeta(b, b.sub(one, x), s)
         other = b.sub(below, missing) if s % 2 == 0 else b.sub(missing, below)
-        total = b.add(b.fdiv(one, _power(b, r, s)), b.add(_zeta(b, b.add(one, r), s), other))
+        total = b.add(_over_power(b, one, r, s), b.add(_zeta(b, b.add(one, r), s), other))
         pole = b.or_(b.cmp("eq", r, b.const(0, "f64")), b.cmp("eq", x, b.const(-math.inf, "f64")))
         return b.select(pole, b.const(math.inf, "f64"), total)
 
@@ -265,6 +277,15 @@ def _power(b: VectorBuilder, x: Value, exponent: int) -> Value:
     return result
 
 
+def _over_power(b: VectorBuilder, numerator: Value, x: Value, exponent: int) -> Value:
+    """numerator / x**exponent, by the power of 1/x where that of x would be subnormal or infinite."""
+    size = b.abs(x)
+    reach = 2.0 ** (1000 // exponent)
+    extreme = b.or_(b.cmp("lt", size, b.const(1 / reach, "f64")), b.cmp("gt", size, b.const(reach, "f64")))
+    inverse = _power(b, b.fdiv(b.const(1, "f64"), x), exponent)
+    return b.select(extreme, b.mul(numerator, inverse), b.fdiv(numerator, _power(b, x, exponent)))
+
+
 def _zeta(b: VectorBuilder, x: Value, s: int) -> Value:
     """The sum of (x+k)**-s over k >= 0, for x > 0: a few terms unless x is large, then the formula for the rest."""
     count, coefficients = zeta_plan(s)
@@ -274,12 +295,17 @@ def _zeta(b: VectorBuilder, x: Value, s: int) -> Value:
     # w**(1-s) * (1/(s-1) + 1/(2w) + c1/w**2 + c2/w**4 + ...)
     inverse = b.fdiv(one, w)
     square = b.mul(inverse, inverse)
-    series = b.fma(inverse, b.const(0.5, "f64"), b.const(1 / (s - 1), "f64"))
-    series = b.fma(square, b.polynomial(square, coefficients), series)
-    rest = b.fdiv(series, _power(b, w, s - 1))
-    total = rest
+    # The small terms first, so that adding the one that leads rounds once.
+    small = b.fma(square, b.polynomial(square, coefficients), b.mul(inverse, b.const(0.5, "f64")))
+    series = b.add(b.const(1 / (s - 1), "f64"), small)
+    rest = _over_power(b, series, w, s - 1)
+    total, lost = rest, zero
     for k in range(count - 1, -1, -1):
-        total = b.add(total, b.fdiv(one, _power(b, b.add(x, b.const(k, "f64")) if k else x, s)))
+        following = b.fdiv(one, _power(b, b.add(x, b.const(k, "f64")), s)) if k else _over_power(b, one, x, s)
+        exact = two_sum(b, total, following)
+        total, lost = exact.high, b.add(lost, exact.low)
+    lost = b.select(b.cmp("lt", b.abs(total), b.const(math.inf, "f64")), lost, zero)
+    total = b.add(total, lost)
     total = b.select(large, rest, total)
     return b.select(b.cmp("eq", x, b.const(math.inf, "f64")), zero, total)
 
