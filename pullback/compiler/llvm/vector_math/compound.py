@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..builder import VectorBuilder
 from ..values import Value
-from .double_word import Pair, divide_pairs, quick_two_sum, two_product, two_sum, two_product
+from .double_word import Pair, divide_pairs, quick_two_sum, two_product, two_sum
 from .exp_log import (
     EXP_RANGE,
     EXP_SHORT,
