@@ -185,12 +185,12 @@ def lu(x: ArrayLike, /) -> LUResult:
 def eigh(x: ArrayLike, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues (ascending) and orthonormal eigenvectors (columns) of a symmetric matrix.
 
-    UPLO: "L" or "U", the triangle of x that is read; the gradient is symmetric. Eigenvectors of equal eigenvalues are any
-    basis of a plane. Functions that do not depend on its choice, nor on the vectors' signs (of the eigenvalues alone,
-    projectors, ``V f(w) V.T``) have right first and second derivatives there too (to within rounding, also where
-    eigenvalues differ by less than ``eps**0.6`` of the largest); others have finite ones. Of an eigh inside of
-    ``checkpoint`` or a custom rule, that takes the function of its results to be inside as well. NaN for matrices with
-    NaN or infinity.
+    UPLO: "L" or "U", the triangle of x that is read; the gradient is symmetric. NaN for matrices with NaN or infinity.
+
+    Eigenvectors of equal eigenvalues are any basis of a plane. Functions that do not depend on its choice, nor on the
+    vectors' signs (of the eigenvalues alone, projectors, ``V f(w) V.T``), have right first and second derivatives there
+    too, and where eigenvalues differ by less than ``eps**0.6`` of the largest; others have finite ones. If the eigh is
+    inside of ``checkpoint`` or a custom rule, the function of its results must be inside as well.
     """
     node, dtype = _triangle_of(x, UPLO, "eigh")
     values, vectors = spectral.eigh_parts(spectral.eigh(node), node.shape[-1])
@@ -213,10 +213,12 @@ def _triangle_of(x: ArrayLike, uplo: str, op: str) -> tuple[Node, DType]:
 def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True) -> SVDResult | Tensor:
     """``x = U @ diag(S) @ Vh`` with orthonormal columns in U and rows in Vh, S in descending order.
 
-    full_matrices: U is m x m and Vh n x n, else m x k and k x n, with k = min(m, n). The vectors that x does not
-    determine, and those of equal or vanishing singular values, are any basis; functions that do not depend on its choice
-    (of S alone, projectors, ``U f(S) Vh`` with odd f) have right first and second derivatives all the same, as of
-    :func:`eigh`. compute_uv: False gives S alone (see :func:`svdvals`). NaN for matrices with NaN or infinity.
+    full_matrices: U is m x m and Vh n x n, else m x k and k x n, with k = min(m, n). compute_uv: False gives S alone
+    (see :func:`svdvals`). NaN for matrices with NaN or infinity.
+
+    The vectors that x does not determine, and those of equal or vanishing singular values, are any basis; functions
+    that do not depend on its choice (of S alone, projectors, ``U f(S) Vh`` with odd f) have right first and second
+    derivatives all the same, as those of :func:`eigh`.
     """
     if not compute_uv:
         return svdvals(x)
