@@ -24,6 +24,7 @@ MAX_COST = 400.0  # and their cost for one element: keeps compile time linear in
 CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is recomputed in its consumer
 MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few threads
 FEW_ROWS = 8
+MAX_SHARED_LAUNCH = 1 << 13  # elements up to which values that have only numbers in common share a launch
 MAX_STAGED_ROW = 1 << 20  # beyond this the scratch memory of a row is not worth having
 POSITIONS = ("argmax", "argmin")  # reductions that take the first of equal elements that they meet
 
@@ -161,6 +162,9 @@ class Fuser:
             if self.groups[number].kind == "fused":
                 candidates[number] = self.groups[number]
         for leaf in info.leaves:
+            # A shared number saves no memory traffic; where launches do not count, each kernel keeps to few streams.
+            if leaf.size == 1 and value.size > MAX_SHARED_LAUNCH:
+                continue
             group = self._last_with_leaf.get(leaf.id)
             if group is not None:
                 candidates.setdefault(group.number, group)

@@ -10,8 +10,8 @@ Modes, by which loop is vectorised:
 map         no folds; the last loop.
 row         folds over the last loop (and others): a task is one row, its stages walk the row one after the other.
 column      folds over leading loops: a task is a block of neighbouring columns, the folded loops run inside.
-walk        a column kernel with scans and nothing else: the block is wide, so that each step touches long pieces of
-            memory, and the running values lie in a small array.
+walk        a column kernel with scans alone, or with light folds over much memory: the block is wide, so that each step
+            touches long pieces of memory, and what is carried from row to row lies in a small array.
 scalar      a single point.
 sequential  a scatter without trailing axes: one element after the other.
 

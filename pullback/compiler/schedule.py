@@ -17,6 +17,9 @@ from .views import Linear, NotAffineError, row_major, split
 
 RECOMPUTE_COST = 2.0  # an op this cheap may be computed twice
 RECOMPUTE_DEPTH = 3
+MIN_WALK_POINTS = 1 << 20  # elements from which, and
+MIN_WALK_COLUMNS = 64  # columns from which,
+MAX_WALK_COST = 16.0  # and cost of one up to which a fold is bound by memory
 MAX_WALK_SCANS = 4  # whose running values the caches next to the core hold
 
 
@@ -340,10 +343,28 @@ class KernelBuilder(ExpressionTable):
             reverse=scans and bool(self.group.scan),
         )
         plan_stages(kernel, prune.stores, prune.costs, prune.depths)
-        if kernel.mode == "column" and not kernel.folds and not kernel.row_stores and scatter is None:
-            if 0 < sum(expression[0] == "scan" for expression in kernel.expressions) <= MAX_WALK_SCANS:
-                kernel.mode = "walk"
+        if kernel.mode == "column" and scatter is None and _is_walk(kernel):
+            kernel.mode = "walk"
         return kernel
+
+
+def _is_walk(kernel: Kernel) -> bool:
+    """Whether a column kernel takes wide blocks of columns, with what it carries from row to row in memory: for scans
+    alone, and for light folds of more than the caches hold, of which narrow blocks would touch short pieces of rows."""
+    scans = sum(expression[0] == "scan" for expression in kernel.expressions)
+    if scans:
+        return scans <= MAX_WALK_SCANS and not kernel.folds and not kernel.row_stores
+    points = 1
+    for extent in kernel.domain:
+        points *= extent
+    return (
+        points >= MIN_WALK_POINTS
+        and kernel.domain[-1] >= MIN_WALK_COLUMNS
+        and kernel.cost <= MAX_WALK_COST
+        and len(kernel.stages) == 1
+        and 0 < len(kernel.folds) <= MAX_WALK_SCANS
+        and not any(fold.instruction in ("argmax", "argmin") for fold in kernel.folds)
+    )
 
 
 def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], folds: bool, scatter: bool) -> str:

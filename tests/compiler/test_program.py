@@ -185,3 +185,21 @@ def test_float32_sums_of_many_equal_values(value, shape, axes):
     np.testing.assert_allclose(got, x.astype(np.float64).sum(axes), rtol=5e-7)
     mean = np.asarray(pb.mean(pb.asarray(x), axis=axes)).astype(np.float64)
     np.testing.assert_allclose(mean, x[(0,) * x.ndim], rtol=5e-7)
+
+
+@pytest.mark.parametrize(("shape", "axes"), [
+    ((1100, 1000), (0,)), ((70, 300, 100), (1,)), ((70, 300, 100), (0, 1)), ((40, 7, 60, 80), (0, 2)),
+    ((1 << 14, 65), (0,)), ((3, 6000, 65), (1,)),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_light_folds_over_much_memory_walk_wide_blocks(shape, axes, dtype):
+    x = (np.random.default_rng(0).standard_normal(shape) * 10).astype(dtype)
+    t = pb.asarray(x)
+    program = pb.explain(lambda t: (pb.sum(t, axis=axes), pb.max(t, axis=axes), pb.min(t * 2, axis=axes) + 1))(t)
+    assert {step.kind for step in program.steps} <= {"walk", "row", "map"}
+    total, largest, smallest = (np.asarray(r) for r in program.result)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(total, wide.sum(axes), rtol=1e-6 if dtype is np.float32 else 1e-12, atol=1e-3)
+    np.testing.assert_array_equal(largest, x.max(axes))
+    np.testing.assert_array_equal(smallest, (x * dtype(2)).min(axes) + dtype(1))
+    assert bool(pb.all(pb.any(t > 20, axis=axes) == pb.asarray((x > 20).any(axes))))

@@ -146,6 +146,44 @@ class FoldEmitter(KernelEmitter):
             return Value(self.emit(f"load {self.b.type('i64')}, ptr {slots[1]}"), "i64")
         return Value(self.emit(f"load {self.b.type(register)}, ptr {slots[0]}"), register)
 
+    # -- folds of many columns at once, whose accumulators are an array in memory --------------------------------------
+
+    def _element_register(self, fold: int) -> str:
+        """What an element of the array holds: of float32 sums, a float64 one."""
+        spec = self.kernel.folds[fold]
+        register = REGISTER[spec.dtype]
+        return "f64" if spec.instruction == "add" and register == "f32" else register
+
+    def fold_array(self, fold: int, count: int) -> str:
+        """Accumulators for ``count`` vectors of columns."""
+        return self.alloca(f"[{count} x {self.b.type(self._element_register(fold))}]")
+
+    def _element(self, fold: int, array: str, index: str) -> tuple[str, str]:
+        """The register of an accumulator, and its address."""
+        register = self._element_register(fold)
+        return register, self.emit(f"getelementptr {self.b.type(register)}, ptr {array}, i64 {index}")
+
+    def reset_element(self, fold: int, array: str, index: str) -> None:
+        """Set one accumulator to the fold's identity."""
+        register, slot = self._element(fold, array, index)
+        spec = self.kernel.folds[fold]
+        start = self.b.const(identity(spec.instruction, spec.dtype), register)
+        self.line(f"  store {self.b.typed(start)}, ptr {slot}")
+
+    def accumulate_element(self, fold: int, array: str, index: str, value: Value) -> None:
+        """Fold one more row into an accumulator. Lanes beyond the last column hold anything: nobody reads them."""
+        b = self.b
+        register, slot = self._element(fold, array, index)
+        before = Value(self.emit(f"load {b.type(register)}, ptr {slot}"), register)
+        after = b.combine(COMBINE[self.kernel.folds[fold].instruction], before, b.cast(value, register))
+        self.line(f"  store {b.typed(after)}, ptr {slot}")
+
+    def finish_element(self, fold: int, array: str, index: str) -> Value:
+        """The fold's value for one vector of columns."""
+        register, slot = self._element(fold, array, index)
+        total = Value(self.emit(f"load {self.b.type(register)}, ptr {slot}"), register)
+        return self.b.cast(total, REGISTER[self.kernel.folds[fold].dtype])
+
     def publish(self, fold: int, value: Value, env: dict[int, Value]) -> None:
         """Let expressions that read the finished fold find it."""
         for number, expression in enumerate(self.kernel.expressions):

@@ -323,7 +323,8 @@ class KernelWriter(FoldEmitter):
         bases = self.bases()
         kernel, b = self.kernel, self.b
         stores = [store for stage in kernel.stages for store in stage.stores]
-        roots = [expression for _, expression in stores]
+        folds = range(len(kernel.folds))
+        roots = [kernel.folds[fold].argument for fold in folds] + [expression for _, expression in stores]
         b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
 
         def task(number: str) -> None:
@@ -335,30 +336,56 @@ class KernelWriter(FoldEmitter):
             pointers = self.advance(bases, indices)
             start = self.emit(f"mul i64 {which}, {block}")
             stop = self.emit(f"call i64 @llvm.smin.i64(i64 {self.emit(f'add i64 {start}, {block}')}, i64 {extent})")
-            carries = self.carries(roots, set(), WALK_COLUMNS // self.width)
+            count = WALK_COLUMNS // self.width
+            carries = self.carries(roots, set(), count)
+            arrays = {fold: self.fold_array(fold, count) for fold in folds}
             columns = self.emit(f"sub i64 {stop}, {start}")
             vectors = self.emit(f"udiv i64 {self.emit(f'add i64 {columns}, {self.width - 1}')}, {self.width}")
-            self.loop("0", vectors, 1, lambda i: carries.at(b, i).reset(b))
+
+            def reset(i: str) -> None:
+                carries.at(b, i).reset(b)
+                for fold in folds:
+                    self.reset_element(fold, arrays[fold], i)
+
+            self.loop("0", vectors, 1, reset)
+
+            def over_columns(copy: Callable[[str, Value | None, str], None], reverse: bool) -> None:
+                """``copy(position, mask, index)`` for every vector of the block."""
+
+                def one(position: str, mask: Value | None) -> None:
+                    column = self.emit(f"sub i64 {position}, {start}")
+                    copy(position, mask, self.emit(f"udiv i64 {column}, {self.width}"))
+
+                def body(positions: list[str], masks: list[Value | None]) -> None:
+                    self.interleave(partial(one, *place) for place in zip(positions, masks, strict=True))
+
+                self.vector_loop(start, stop, body, reverse, singly=True)
 
             def row(inner: dict[int, str]) -> None:
                 here = self.advance(pointers, inner)
                 around = {**indices, **inner}
 
-                def copy(position: str, mask: Value | None) -> None:
-                    index = self.emit(f"udiv i64 {self.emit(f'sub i64 {position}, {start}')}, {self.width}")
+                def copy(position: str, mask: Value | None, index: str) -> None:
                     point = Point(here, position, around, mask, carries.at(b, index))
                     env: dict[int, Value] = {}
                     self.evaluate_all(roots, point, env)
                     for access, e in stores:
                         self.store(access, env[e], point)
+                    for fold in folds:
+                        self.accumulate_element(fold, arrays[fold], index, env[kernel.folds[fold].argument])
 
-                def body(positions: list[str], masks: list[Value | None]) -> None:
-                    self.interleave(partial(copy, *place) for place in zip(positions, masks, strict=True))
+                over_columns(copy, kernel.reverse)
 
-                self.vector_loop(start, stop, body, kernel.reverse, singly=True)
+            self.nest(kernel.row_loops, self.row_extents(indices), row)
+            if kernel.row_stores:
 
-            extents = {dim: self.parameter(self.layout.extents[dim]) for dim in kernel.row_loops}
-            self.nest(kernel.row_loops, extents, row)
+                def finish(position: str, mask: Value | None, index: str) -> None:
+                    env: dict[int, Value] = {}
+                    for fold in folds:
+                        self.publish(fold, self.finish_element(fold, arrays[fold], index), env)
+                    self._store_rows(Point(pointers, position, indices, mask), env)
+
+                over_columns(finish, False)
 
         self.tasks(task)
 
