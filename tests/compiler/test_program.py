@@ -196,7 +196,7 @@ def test_light_folds_over_much_memory_walk_wide_blocks(shape, axes, dtype):
     x = (np.random.default_rng(0).standard_normal(shape) * 10).astype(dtype)
     t = pb.asarray(x)
     program = pb.explain(lambda t: (pb.sum(t, axis=axes), pb.max(t, axis=axes), pb.min(t * 2, axis=axes) + 1))(t)
-    assert {step.kind for step in program.steps} <= {"walk", "row", "map"}
+    assert "walk" in {step.kind for step in program.steps}
     total, largest, smallest = (np.asarray(r) for r in program.result)
     wide = x.astype(np.float64)
     np.testing.assert_allclose(total, wide.sum(axes), rtol=1e-6 if dtype is np.float32 else 1e-12, atol=1e-3)
