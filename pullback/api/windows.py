@@ -1,8 +1,4 @@
-"""Windows that slide along an axis: unfold (PyTorch's) and sliding_window_view (NumPy's).
-
-Overlapping windows are a view in those libraries. Here they are made of reshapes and one pad, whose transpose adds up
-what the windows share: rows of length m, repeated and read with the stride m + 1, are each shifted by one more element.
-"""
+"""Windows that slide along an axis: unfold (PyTorch's) and sliding_window_view (NumPy's)."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import ShapeError
 from ..graph.node import Node
-from ..ops import movement as move
+from ..ops.windows import windows
 from ..shapes import as_int, as_shape, normalize_axis
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node
@@ -35,28 +31,7 @@ def windows_node(node: Node, axis: int, size: int, step: int, op: str) -> Node:
         raise ShapeError(f"{op}: windows of {size} do not fit axis {axis} of shape {node.shape} (1 to {extent})")
     if step < 1:
         raise ShapeError(f"{op}: the step from window to window must be at least 1, got {step}")
-    count = (extent - size) // step + 1
-    rank = len(node.shape)
-    node = move.move_axis(node, axis, rank - 1)
-    lead = node.shape[:-1]
-    # The axis in blocks of ``step``: a window starts with a block and reads so many.
-    blocks = -(-size // step)
-    total = count - 1 + blocks
-    missing = total * step - extent
-    node = move.pad(node, 0, (0,) * rank, (*(0,) * (rank - 1), missing))
-    if blocks == 1:
-        windows = move.reshape(node, (*lead, count, step))
-    else:
-        node = move.reshape(node, (*lead, 1, total, step))
-        node = move.reshape(move.broadcast_to(node, (*lead, blocks, total, step)), (*lead, blocks * total, step))
-        none = (0,) * (rank + 1)
-        node = move.pad(node, 0, none, (*(0,) * (rank - 1), blocks, 0))
-        node = move.reshape(node, (*lead, blocks, total + 1, step))
-        node = move.slice_axis(node, rank, 0, count)
-        node = move.move_axis(node, rank - 1, rank)  # (..., count, blocks, step)
-        windows = move.reshape(node, (*lead, count, blocks * step))
-    windows = move.slice_axis(windows, rank, 0, size)
-    return move.move_axis(windows, rank - 1, axis)
+    return windows(node, axis, size, step)
 
 
 def sliding_window_view(

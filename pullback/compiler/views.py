@@ -138,6 +138,11 @@ def through_view(view: Value, index: Linear, domain: tuple[int, ...]) -> Linear:
             else (offset, coefficients)
             for axis, (offset, coefficients) in enumerate(axes)
         ]
+    elif name == "windows":
+        axis, _, step = view.attrs
+        *axes, (inner, within) = axes
+        offset, coefficients = axes[axis]
+        axes[axis] = (step * offset + inner, tuple(step * c + w for c, w in zip(coefficients, within)))
     else:
         raise NotAffineError(view)
     return join(axes, operand.shape, len(domain))
