@@ -47,12 +47,15 @@ def batch_nodes(order: Sequence[Node], values: dict[Node, Node], outputs: Sequen
     return [new.get(id(node), node) for node in outputs]
 
 
-def dependents(outputs: Sequence[Node], placeholders: Sequence[Node]) -> tuple[list[Node], set[int]]:
+def dependents(
+    outputs: Sequence[Node], placeholders: Sequence[Node], older: Sequence[Node] = ()
+) -> tuple[list[Node], set[int]]:
     """The nodes below ``outputs`` that depend on ``placeholders``, inputs before users, and the ids of these and of the
-    placeholders. An evaluated node depends on none."""
+    placeholders. An evaluated node depends on none; nor does one of ``older``, whose history is not looked at."""
     found = {id(node) for node in placeholders}
+    ends = found.union(map(id, older))
     order = []
-    for node in topological_order(list(outputs), stop=lambda node: node.buffer is not None or id(node) in found):
+    for node in topological_order(list(outputs), stop=lambda node: node.buffer is not None or id(node) in ends):
         if node.buffer is None and id(node) not in found:
             for operand in node.inputs:
                 if id(operand) in found:

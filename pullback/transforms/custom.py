@@ -10,7 +10,7 @@ import copyreg
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,10 +127,12 @@ class BatchedRule(Rule):
         ]
         return Node(node.op, tuple(inputs), self.attrs, self.shape, node.dtype)
 
-    def _run(self, results: Sequence[Node | None], placeholders: dict[Node, Node]) -> list[Node | None]:
-        """``results`` for every element, each with the batch axis in front."""
+    def _run(
+        self, results: Sequence[Node | None], placeholders: dict[Node, Node], given: Iterable[Node | None]
+    ) -> list[Node | None]:
+        """``results`` of the rule, which was given ``given``, for every element, each with the batch axis in front."""
         found = [node for node in results if node is not None]
-        order, depends = dependents(found, list(placeholders))
+        order, depends = dependents(found, list(placeholders), [node for node in given if node is not None])
         new = iter(batch_nodes(order, placeholders, found, self.size))
         stacked: list[Node | None] = []
         for node in results:
@@ -145,7 +147,7 @@ class BatchedRule(Rule):
         placeholders: dict[Node, Node] = {}
         call = self._element(node, placeholders)
         given = {index: _element(value, placeholders) for index, value in cotangents.items()}
-        found = self._run(self.rule.cotangents(call, given, hooked), placeholders)
+        found = self._run(self.rule.cotangents(call, given, hooked), placeholders, call.inputs)
         return [
             value if value is None or is_batched else reduce_sum(value, (0,))
             for value, is_batched in zip(found, self.is_batched)
@@ -159,7 +161,7 @@ class BatchedRule(Rule):
             value if value is None or not is_batched else _element(value, placeholders)
             for value, is_batched in zip(tangents, self.is_batched)
         ]
-        return self._run(self.rule.tangents(call, given), placeholders)
+        return self._run(self.rule.tangents(call, given), placeholders, [*call.inputs, *given])
 
     def batched(self, batched: tuple[bool, ...], size: int, node: Node) -> Rule:
         return BatchedRule(self, node, batched, size)
@@ -272,7 +274,7 @@ class _VjpRule(_UserRule):
             return results
 
         found = transpose_linear(pull, [self.outputs.like[i] for i in floats], tangents)
-        if not _is_linear(results, found, placeholders):
+        if not _is_linear(results, found, placeholders, [*node.inputs, *tangents]):
             raise GradientError(
                 f"custom_vjp: {self.name} cannot be differentiated in forward mode (jvp, jacfwd, hessian), because "
                 "its backward function is not linear in the cotangent; use reverse mode only, or give the derivative "
@@ -284,13 +286,21 @@ class _VjpRule(_UserRule):
         return by_output
 
 
-def _is_linear(results: Sequence[Node | None], transposed: Sequence[Node | None], placeholders: list[Node]) -> bool:
+def _is_linear(
+    results: Sequence[Node | None],
+    transposed: Sequence[Node | None],
+    placeholders: list[Node],
+    given: Sequence[Node | None],
+) -> bool:
     """Whether ``results`` are linear in ``placeholders``: no placeholder is left in their transpose, none goes through
-    an op that has no derivative (a sign, a comparison), and nothing but 0 stands beside them in a sum."""
+    an op that has no derivative (a sign, a comparison) or a constant, and nothing but 0 stands beside them in a sum.
+
+    given: what the rule and its transpose were given, at which the search ends."""
+    older = [node for node in given if node is not None]
     nodes = [node for node in results if node is not None]
-    order, depends = dependents(nodes, placeholders)
+    order, depends = dependents(nodes, placeholders, older)
     for node in order:
-        if isinstance(node.op.derivative, NoDerivative):
+        if node.constant or isinstance(node.op.derivative, NoDerivative):
             return False
         if node.op in _SUMS and not all(
             id(operand) in depends or operand.dtype.kind != "f" or _vanishes(operand) for operand in node.inputs
@@ -298,9 +308,8 @@ def _is_linear(results: Sequence[Node | None], transposed: Sequence[Node | None]
             return False
     if not all(id(node) in depends or _vanishes(node) for node in nodes):
         return False
-    found = {id(node) for node in placeholders}
     left = [node for node in transposed if node is not None]
-    return all(id(node) not in found for node in topological_order(left, lambda node: node.buffer is not None))
+    return not dependents(left, placeholders, older)[0] and not any(node in placeholders for node in left)
 
 
 # Ops that are linear in all floating operands together and not in one of them: another has to vanish.
@@ -362,7 +371,7 @@ class _JvpRule(_UserRule):
 
         by_output = [cotangents.get(index) for index in range(len(self.outputs.like))]
         found = transpose_linear(push, [node.inputs[i] for i in floats], by_output)
-        if not _is_linear(results, found, placeholders):
+        if not _is_linear(results, found, placeholders, [*node.inputs, *by_output]):
             raise GradientError(
                 f"custom_jvp: the tangent that the rule of {self.name} computes is not linear in the tangents of its "
                 "arguments, so it has no reverse mode; a derivative is linear"

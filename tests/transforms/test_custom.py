@@ -308,6 +308,8 @@ NOT_LINEAR = [
     lambda x, t: pb.where(x > 0, t, 1.0),
     lambda x, t: pb.concatenate([t[:2], x[2:]]),
     lambda x, t: (t + 1) * x,
+    lambda x, t: pb.no_grad()(lambda: 2 * t)(),
+    lambda x, t: t * pb.no_grad()(lambda: 2 * t)(),
 ]
 LINEAR = [
     lambda x, t: t + pb.zeros_like(x) + np.zeros(5) + 0 * x,

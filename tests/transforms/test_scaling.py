@@ -99,6 +99,44 @@ def test_a_thousand_layers_take_a_thousand_times_one(stack, name):
     assert ratio < 4 * 2.5  # quadratic time would give 16
 
 
+def _scaled_sine(x):
+    return 1.01 * pb.sin(x)
+
+
+def _with_vjp():
+    f = pb.custom_vjp(_scaled_sine)
+    f.defvjp(lambda x: (_scaled_sine(x), x), lambda x, cotangent: (1.01 * pb.cos(x) * cotangent,))
+    return f
+
+
+def _with_jvp():
+    f = pb.custom_jvp(_scaled_sine)
+    f.defjvp(lambda primals, tangents: (_scaled_sine(*primals), 1.01 * pb.cos(*primals) * tangents[0]))
+    return f
+
+
+OWN = {"custom_vjp": _with_vjp, "custom_jvp": _with_jvp, "checkpoint": lambda: pb.checkpoint(_scaled_sine)}
+
+
+@pytest.mark.parametrize("own", OWN)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_calls_with_a_rule_of_their_own_take_linear_time(name, own):
+    layer, transform = OWN[own](), TRANSFORMS[name]
+
+    def stack(count):
+        def function(x):
+            for _ in range(count):
+                x = layer(x)
+            return pb.sum(x)
+
+        return function
+
+    assert _nodes(transform(stack(200)), X) <= 2.01 * _nodes(transform(stack(100)), X)
+    x = pb.asarray(X)
+    ratio = _seconds(lambda: transform(stack(400))(x)) / _seconds(lambda: transform(stack(100))(x))
+    assert ratio < 4 * 2.5  # quadratic time would give 16
+
+
 def test_a_thousand_diamonds_have_the_right_derivative():
     """d/dx of 1,000 maps x + sin(x): the product of 1 + cos(x) along the way."""
     x = X.copy()
