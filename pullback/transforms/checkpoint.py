@@ -25,7 +25,7 @@ from ..tensor import Tensor
 from . import pytree
 from .backward import chained
 from .batching import hook_error
-from .custom import BatchedRule
+from .custom import BatchedRule, own_sites
 from .derivative import Hook, gradients_of, tangents_of
 from .primals import ARRAYS, Function, as_array_node, kind_of
 
@@ -109,7 +109,8 @@ class _Recompute(Rule):
             finally:
                 state.grad_enabled = before
             arrived_at = [outputs[key] for key in sorted(cotangents)]
-            found = gradients_of(arrived_at, arrived, leaves, scope, hooks if hooked else None)
+            with own_sites():
+                found = gradients_of(arrived_at, arrived, leaves, scope, hooks if hooked else None)
         return [*found, *[None] * len(kept)]
 
     def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
@@ -127,7 +128,8 @@ class _Recompute(Rule):
             finally:
                 state.grad_enabled = before
             pairs = [(leaf, tangent) for leaf, tangent in zip(leaves, tangents) if tangent is not None]
-            return tangents_of(outputs, [leaf for leaf, _ in pairs], [tangent for _, tangent in pairs], scope)
+            with own_sites():
+                return tangents_of(outputs, [leaf for leaf, _ in pairs], [tangent for _, tangent in pairs], scope)
 
     def batched(self, batched: tuple[bool, ...], size: int, node: Node) -> Rule:
         if self.body.hooks:
@@ -155,6 +157,8 @@ def checkpoint(function: Function, policy: Policy = None) -> Function:
     the function reads besides its arguments, the parameters of a module, gets its gradient as well. The function is
     called once: random numbers that it draws are the same both times.
     """
+    if not callable(function):
+        raise ArgumentError(f"checkpoint: expected a function, got {kind_of(function)}")
     keeps = _policy(policy)
 
     @functools.wraps(function, updated=())
@@ -171,6 +175,9 @@ def _policy(policy: Policy) -> Callable[[str], bool]:
         raise ArgumentError(f"checkpoint: policy={policy!r} is a string; give a collection of names: [{policy!r}]")
     if callable(policy):
         return policy
+    if not isinstance(policy, Collection):
+        raise ArgumentError(f"checkpoint: policy must be a collection of names, a function of a name, or None, got "
+                            f"{kind_of(policy)}")
     names = frozenset(policy)
     return lambda name: name in names
 

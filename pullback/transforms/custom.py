@@ -95,8 +95,8 @@ class Outputs(NamedTuple):
         )
 
 
-class _Given:
-    """While a rule runs: derivatives may be taken, and its nodes carry the lines of the rule."""
+class own_sites:
+    """While a rule runs: its nodes carry the lines of the rule, and not that of the call."""
 
     def __enter__(self) -> None:
         self._site = state.site
@@ -225,14 +225,14 @@ class _VjpRule(_UserRule):
     def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
         residuals = self.residuals.tree([Tensor(x) for x in node.inputs])
         results = [cotangents.get(index) for index in range(len(self.outputs.like))]
-        with _Given():
+        with own_sites():
             returned = self.function.bwd(*self.leading(), residuals, self.outputs.tree(results))
         found = self._checked(returned, node)
         return [*found, *[None] * (len(node.inputs) - len(found))]
 
     def _checked(self, returned: Any, node: Node) -> list[Node | None]:
         """The cotangents of the argument tensors, in the order of the call's inputs."""
-        what = f"custom_vjp: the backward function of {self.name}"
+        what = f"custom_vjp: the backward function of {self.name} (called at {describe_site(node.site)})"
         trees = self.arguments.tree([(x,) for x in node.inputs[: self.arguments.stop]])
         count = len(trees)
         if not isinstance(returned, (tuple, list)):
@@ -276,9 +276,9 @@ class _VjpRule(_UserRule):
         found = transpose_linear(pull, [self.outputs.like[i] for i in floats], tangents)
         if not _is_linear(results, found, placeholders, [*node.inputs, *tangents]):
             raise GradientError(
-                f"custom_vjp: {self.name} cannot be differentiated in forward mode (jvp, jacfwd, hessian), because "
-                "its backward function is not linear in the cotangent; use reverse mode only, or give the derivative "
-                "with pb.custom_jvp"
+                f"custom_vjp: {self.name} (called at {describe_site(node.site)}) cannot be differentiated in forward "
+                "mode (jvp, jacfwd, hessian), because its backward function is not linear in the cotangent; use "
+                "reverse mode only, or give the derivative with pb.custom_jvp"
             )
         by_output: list[Node | None] = [None] * len(self.outputs.like)
         for index, tangent in zip(floats, found):
@@ -337,11 +337,12 @@ class _JvpRule(_UserRule):
             None if own.dtype.kind != "f" else Tensor(zeros_of(own) if tangent is None else tangent)
             for own, tangent in zip(node.inputs, tangents)
         ]
-        with _Given():
+        with own_sites():
             returned = self.function.rule(*self.leading(), primals, self.arguments.tangents(filled))
-        what = f"custom_jvp: the rule of {self.name}"
+        what = f"custom_jvp: the rule of {self.name} (called at {describe_site(node.site)})"
         if not (isinstance(returned, (tuple, list)) and len(returned) == 2):
             raise GradientError(f"{what} must return (output, tangent of the output), got {kind_of(returned)}")
+        self._check_output(what, returned[0])
         try:
             parts = self.outputs.structure.flatten_up_to(returned[1])
         except ValueError as error:
@@ -354,6 +355,17 @@ class _JvpRule(_UserRule):
             _checked_part(what, "tangent", "the output" if single else f"output {index}", own, part)
             for index, (own, part) in enumerate(zip(self.outputs.like, parts))
         ]
+
+    def _check_output(self, what: str, output: Any) -> None:
+        """The value is the function's own; but an output of another form is a rule of another function."""
+        leaves, structure = pytree.flatten(output)
+        shapes = [getattr(leaf, "shape", ()) for leaf in leaves]
+        own = [node.shape for node in self.outputs.like]
+        if structure != self.outputs.structure or shapes != own:
+            raise GradientError(
+                f"{what} returned an output of structure {pytree.describe(structure)} and shapes {shapes}, the "
+                f"function one of {pytree.describe(self.outputs.structure)} and {own}"
+            )
 
     def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
         count = self.arguments.stop
@@ -373,8 +385,9 @@ class _JvpRule(_UserRule):
         found = transpose_linear(push, [node.inputs[i] for i in floats], by_output)
         if not _is_linear(results, found, placeholders, [*node.inputs, *by_output]):
             raise GradientError(
-                f"custom_jvp: the tangent that the rule of {self.name} computes is not linear in the tangents of its "
-                "arguments, so it has no reverse mode; a derivative is linear"
+                f"custom_jvp: the tangent that the rule of {self.name} computes (called at "
+                f"{describe_site(node.site)}) is not linear in the tangents of its arguments, so it has no reverse "
+                "mode; a derivative is linear"
             )
         by_input: list[Node | None] = [None] * len(node.inputs)
         for index, cotangent in zip(floats, found):
@@ -415,6 +428,11 @@ class _Custom:
         for part in name.split("."):
             found = getattr(found, part, None)
         return name if found is self else (copyreg.__newobj__, (type(self),), self.__dict__)  # type: ignore[attr-defined]
+
+    def _check_rules(self, *functions: Any) -> None:
+        for function in functions:
+            if not callable(function):
+                raise GradientError(f"{self.kind}: the rule of {self.name} must be a function, got {function!r}")
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if not kwargs:
@@ -524,6 +542,7 @@ class custom_vjp(_Custom):
 
     def defvjp(self, fwd: Function, bwd: Function) -> None:
         """Set the two functions of the derivative."""
+        self._check_rules(fwd, bwd)
         self.fwd = fwd
         self.bwd = bwd
 
@@ -565,6 +584,7 @@ class custom_jvp(_Custom):
 
     def defjvp(self, rule: Function) -> Function:
         """Set the rule; returns it, so that this can be a decorator."""
+        self._check_rules(rule)
         self.rule = rule
         return rule
 

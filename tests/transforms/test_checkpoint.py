@@ -8,7 +8,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.compiler import program as program_module
-from pullback.errors import ArgumentError, GradientError
+from pullback.errors import ArgumentError, GradientError, NonFiniteError
 from pullback.testing import check_grads
 from pullback.transforms import pytree
 
@@ -206,7 +206,20 @@ def test_results_that_need_nothing_pass():
 def test_errors():
     with pytest.raises(ArgumentError, match=r"give a collection of names: \['hidden'\]"):
         pb.checkpoint(layer, policy="hidden")
+    with pytest.raises(ArgumentError, match="policy must be a collection of names"):
+        pb.checkpoint(layer, policy=3)
+    with pytest.raises(ArgumentError, match="expected a function, got a int"):
+        pb.checkpoint(3)
     with pytest.raises(ArgumentError, match="a name must be a string, got 3"):
         pb.checkpoint_name(X, 3)
     with pytest.raises(GradientError, match=r"checkpoint: the function returned a str at result\['a'\]"):
         pb.grad(lambda x: pb.checkpoint(lambda x: {"a": "text"})(x))(X)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_debug_nans_names_the_op_inside(jitted):
+    gradient = pb.grad(lambda x: pb.sum(pb.checkpoint(lambda x: pb.sqrt(x))(x)))
+    if jitted:
+        gradient = pb.jit(gradient)
+    with pb.debug_nans(), pytest.raises(NonFiniteError, match=r"in the derivative of sqrt made at .*test_checkpoint"):
+        np.array(gradient(np.array([0.0, 1.0])))

@@ -242,11 +242,14 @@ def test_wrong_cotangents(bwd, error, match):
     f.defvjp(lambda x, tree: (function(x, tree), None), changed)
     with pytest.raises(error, match=match) as caught:
         pb.grad(lambda x: pb.sum(f(x, {"w": pb.asarray(np.ones(2))})))(X)
-    assert "custom_vjp: the backward function of function" in str(caught.value)
+    assert "custom_vjp: the backward function of function (called at " in str(caught.value)
+    assert "test_custom.py" in str(caught.value)
 
 
 RULES = [
     (lambda p, t: t[0], GradientError, r"must return \(output, tangent of the output\)"),
+    (lambda p, t: (p[0][:2], t[0]), GradientError, r"shapes \[\(2,\)\], the function one of \* and \[\(5,\)\]"),
+    (lambda p, t: ((p[0], p[0]), t[0]), GradientError, r"returned an output of structure \(\*, \*\)"),
     (lambda p, t: (p[0], t[0][:2]), ShapeError, r"tangent of shape \(2,\) for the output, which has shape \(5,\)"),
     (lambda p, t: (p[0], t[0].astype(pb.float32)), DTypeError, "dtype float32 for the output"),
     (lambda p, t: (p[0], (t[0], t[0])), GradientError, "a tuple of 2 as the tangent of the output"),
@@ -271,6 +274,8 @@ def test_errors_of_calls():
         pb.grad(loss_of(f))(X, Y)
     with pytest.raises(GradientError, match="expected a function"):
         pb.custom_vjp(3)
+    with pytest.raises(GradientError, match="the rule of plain must be a function, got None"):
+        pb.custom_vjp(plain).defvjp(plain, None)
     g = pb.custom_jvp(lambda x, *, key: x)
     g.defjvp(lambda p, t: (p[0], t[0]))
     with pytest.raises(GradientError, match=r"keyword-only arguments \['key'\]"):
