@@ -41,6 +41,10 @@ Expression = tuple[Any, ...]
 #                                               0; ``access`` is the same one not moved, in bounds everywhere
 
 
+# Elements from lane to lane for which there is a better way than a gather: neighbours, every other one, backwards.
+KNOWN_STEPS = {1: "1", 2: "2", -1: "r"}
+
+
 @dataclass
 class Access:
     """Positions in a buffer, in elements: ``offset + sum(strides[d] * loop[d])``."""
@@ -133,10 +137,11 @@ class Kernel:
         raise KeyError(term)
 
     def step_classes(self, access: Access) -> str:
-        """For each loop how it moves the access: "0" not at all, "1" by one element, "s" by a run-time stride."""
+        """For each loop how it moves the access: "0" not at all, "s" by a run-time stride; the last one also by steps
+        that the code knows (see ``KNOWN_STEPS``)."""
         last = len(self.domain) - 1
         return "".join(
-            "0" if stride == 0 else "1" if stride == 1 and dim == last else "s"
+            "0" if stride == 0 else KNOWN_STEPS.get(stride, "s") if dim == last else "s"
             for dim, stride in enumerate(access.strides)
         )
 

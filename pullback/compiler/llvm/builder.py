@@ -7,6 +7,8 @@ beside the intrinsics' declarations.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...errors import CompileError
 from .arithmetic import Arithmetic
 from .values import REGISTER, STORAGE_SIZE, STORAGE_TYPE, Value, is_float
@@ -143,9 +145,27 @@ done:
 
     def load_strided(self, dtype_name: str, pointer: str, stride: str | int, mask: Value | None = None) -> Value:
         """``width`` elements, ``stride`` bytes apart (an int or a scalar i64)."""
-        if stride == STORAGE_SIZE[dtype_name]:
+        size = STORAGE_SIZE[dtype_name]
+        if stride == size:
             return self.load(dtype_name, pointer, mask)
+        if mask is None and self.width > 1:
+            if stride == -size:
+                first = self.emit(f"getelementptr i8, ptr {pointer}, i64 {-size * (self.width - 1)}")
+                return self._shuffled(self.load(dtype_name, first), None, range(self.width - 1, -1, -1))
+            if stride == 2 * size:
+                # Two vectors that end where the last element does: nothing behind it is read.
+                second = self.emit(f"getelementptr i8, ptr {pointer}, i64 {size * (self.width - 1)}")
+                half = self.width // 2
+                lanes = [*range(0, self.width, 2), *(self.width + 1 + 2 * i for i in range(half))]
+                return self._shuffled(self.load(dtype_name, pointer), self.load(dtype_name, second), lanes)
         return self.gather(dtype_name, pointer, self._strided_offsets(stride), mask)
+
+    def _shuffled(self, x: Value, y: Value | None, lanes: Iterable[int]) -> Value:
+        """The lanes of ``x`` and behind them those of ``y``, chosen by number."""
+        order = ", ".join(f"i32 {lane}" for lane in lanes)
+        other = "poison" if y is None else y.ref
+        kind = self.type(x.dtype)
+        return self.pure(f"shufflevector {kind} {x.ref}, {kind} {other}, <{self.width} x i32> <{order}>", x.dtype)
 
     def store_strided(
         self, dtype_name: str, pointer: str, stride: str | int, value: Value, mask: Value | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import CompileError
 from ..expressions import expression_arguments
-from ..loops import Kernel
+from ..loops import KNOWN_STEPS, Kernel
 from ..stages import outer_expressions
 from .builder import VectorBuilder
 from .layout import ParameterLayout, main_width, unroll
@@ -263,8 +263,8 @@ class KernelEmitter:
             for dim, index in indices.items():
                 if dim in strides:
                     step = self.emit(f"mul i64 {index}, {self.parameter(strides[dim])}")
-                elif access.strides[dim] == 1 and dim == self.kernel.vector_loop:
-                    step = self.emit(f"mul i64 {index}, {STORAGE_SIZE[access.value.dtype.name]}")
+                elif access.strides[dim] and dim == self.kernel.vector_loop:
+                    step = self.emit(f"mul i64 {index}, {access.strides[dim] * STORAGE_SIZE[access.value.dtype.name]}")
                 else:
                     continue
                 pointer = self.emit(f"getelementptr i8, ptr {pointer}, i64 {step}")
@@ -302,10 +302,10 @@ class KernelEmitter:
         pointer = point.pointers[access]
         if point.position is None or stride == 0:
             return pointer, 0
-        size = STORAGE_SIZE[dtype]
-        if stride == 1:
-            moved = self.emit(f"mul i64 {point.position}, {size}")
-            return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), size
+        if stride in KNOWN_STEPS:
+            step = stride * STORAGE_SIZE[dtype]
+            moved = self.emit(f"mul i64 {point.position}, {step}")
+            return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), step
         step = self.parameter(self.layout.accesses[access][2][self.kernel.vector_loop])
         moved = self.emit(f"mul i64 {point.position}, {step}")
         return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), step
