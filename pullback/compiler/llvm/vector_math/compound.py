@@ -70,21 +70,28 @@ def _larger_and_gap(b: VectorBuilder, x: Value, y: Value) -> tuple[Value, Pair]:
     return larger, Pair(b.select(b.cmp("eq", x, y), zero, gap.high), b.select(finite, gap.low, zero))
 
 
-def _log1p_exp(b: VectorBuilder, reduced: ReducedExp) -> Value:
-    """log(1 + exp), the exponential with what rounding it lost."""
+def _log1p_exp(b: VectorBuilder, reduced: ReducedExp) -> Pair:
+    """log(1 + exp); the low part is the share of what rounding the exponential lost."""
     one = b.const(1, "f64")
     e = expm1_reduced(b, reduced, EXP_SHORT)
     t = scaled_exp(b, e, reduced.n, reduced.shifted)
     rounded = b.add(one, e)
-    lost = b.add(b.sub(one, rounded), e)
-    return log1p(b, t, b.mul(t, b.fdiv(lost, rounded)))
+    lost = b.fdiv(b.add(b.sub(one, rounded), e), rounded)
+    return Pair(log1p(b, t), b.fdiv(b.mul(t, lost), b.add(one, t)))
+
+
+def _raised(b: VectorBuilder, larger: Value, by: Pair) -> Value:
+    """larger + by, rounded once; an infinity or NaN stays."""
+    total = two_sum(b, larger, by.high)
+    finite = b.cmp("lt", b.abs(larger), b.const(math.inf, "f64"))
+    return b.select(finite, b.add(total.high, b.add(total.low, by.low)), larger)
 
 
 @_pair_in_double
 def logaddexp(b: VectorBuilder, x: Value, y: Value) -> Value:
     """max(x, y) + log1p(exp(-|x-y|))."""
     larger, gap = _larger_and_gap(b, x, y)
-    return b.add(larger, _log1p_exp(b, reduce_exp(b, clamp(b, gap.high, *EXP_RANGE["f64"]), gap.low)))
+    return _raised(b, larger, _log1p_exp(b, reduce_exp(b, clamp(b, gap.high, *EXP_RANGE["f64"]), gap.low)))
 
 
 @_pair_in_double
@@ -93,8 +100,9 @@ def logaddexp2(b: VectorBuilder, x: Value, y: Value) -> Value:
     larger, gap = _larger_and_gap(b, x, y)
     near_one = _log1p_exp(b, reduce_exp2(b, gap.high, gap.low))
     high, low = (b.const(part, "f64") for part in LOG2_E["f64"])
-    product = two_product(b, near_one, high)
-    return b.add(b.add(larger, product.high), b.fma(near_one, low, product.low))
+    product = two_product(b, near_one.high, high)
+    rest = b.fma(near_one.low, high, b.fma(near_one.high, low, product.low))
+    return _raised(b, larger, Pair(product.high, rest))
 
 
 @in_double
@@ -129,11 +137,12 @@ def sinc(b: VectorBuilder, x: Value, order: int) -> Value:
     n = b.rint(x)
     half = b.mul(n, b.const(0.5, "f64"))
     odd = b.cmp("ne", b.trunc(half), half)
-    sine, cosine = (b.select(odd, b.neg(v), v) for v in half_turn(b, b.sub(x, n)))
-    ratio = b.fdiv(sine, z)
-    lost = b.fma(x, b.const(_PI_LOW, "f64"), lost)
+    whole, level = half_turn(b, b.sub(x, n))
+    sine, sine_low, cosine = (b.select(odd, b.neg(v), v) for v in (*whole, level.high))
     exact = b.cmp("eq", sine, b.const(0, "f64"))  # as it is of every number so large that z overflows
-    large = b.select(exact, ratio, b.fnma(ratio, b.fdiv(lost, z), ratio))
+    lost = b.fma(x, b.const(_PI_LOW, "f64"), lost)
+    ratio = divide_pairs(b, Pair(sine, sine_low), Pair(z, lost))
+    large = b.select(exact, ratio.high, b.add(ratio.high, ratio.low))
     if order:
         shifted = (sine, cosine, b.neg(sine), b.neg(cosine))
         for k in range(1, order + 1):

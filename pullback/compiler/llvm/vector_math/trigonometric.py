@@ -7,7 +7,7 @@ import math
 from ..builder import VectorBuilder
 from ..values import Value
 from .argument_reduction import Reduced, reduce_half_pi
-from .double_word import divide_pairs, quick_two_sum, two_product
+from .double_word import Pair, divide_pairs, quick_two_sum, two_product
 from .scaling import FORMATS
 
 #: (sin(r) - r) / r**3 as a polynomial of r**2, |r| <= pi/4
@@ -94,8 +94,8 @@ def cos(b: VectorBuilder, x: Value) -> Value:
     return _sine_like(b, x, 1)
 
 
-def half_turn(b: VectorBuilder, r: Value) -> tuple[Value, Value]:
-    """(sin(pi*r), cos(pi*r)) for |r| <= 1/2, without a range reduction."""
+def half_turn(b: VectorBuilder, r: Value) -> tuple[Pair, Pair]:
+    """(sin(pi*r), cos(pi*r)) for |r| <= 1/2, without a range reduction, and what rounding them lost."""
     dtype = r.dtype
     size = b.abs(r)
     rest = b.sub(b.const(0.5, dtype), size)
@@ -105,9 +105,15 @@ def half_turn(b: VectorBuilder, r: Value) -> tuple[Value, Value]:
     angle = two_product(b, part, pi)
     low = b.fma(part, pi_low, angle.low)
     z = b.mul(angle.high, angle.high)
-    sine = b.add(angle.high, b.fma(b.mul(angle.high, z), b.polynomial(z, _SIN[dtype]), low))
-    cosine = b.fma(z, b.polynomial(z, _COS[dtype]), b.const(1, dtype))
-    return b.copysign(b.select(steep, cosine, sine), r), b.select(steep, sine, cosine)
+    reduced = Reduced(angle.high, low, r)
+    sine = quick_two_sum(b, angle.high, _sine_rest(b, reduced, z))
+    cosine = quick_two_sum(b, b.const(1, dtype), _cosine_rest(b, reduced, z))
+    negative = b.cmp("lt", r, b.const(0, dtype))
+    upright, level = (
+        Pair(*(b.select(steep, x, y) for x, y in zip(first, second, strict=True)))
+        for first, second in ((cosine, sine), (sine, cosine))
+    )
+    return Pair(*(b.select(negative, b.neg(part), part) for part in upright)), level
 
 
 def tan(b: VectorBuilder, x: Value) -> Value:
