@@ -303,9 +303,9 @@ class KernelEmitter:
         if point.position is None or stride == 0:
             return pointer, 0
         if stride in KNOWN_STEPS:
-            step = stride * STORAGE_SIZE[dtype]
-            moved = self.emit(f"mul i64 {point.position}, {step}")
-            return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), step
+            distance = stride * STORAGE_SIZE[dtype]
+            moved = self.emit(f"mul i64 {point.position}, {distance}")
+            return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), distance
         step = self.parameter(self.layout.accesses[access][2][self.kernel.vector_loop])
         moved = self.emit(f"mul i64 {point.position}, {step}")
         return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), step
