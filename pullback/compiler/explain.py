@@ -361,14 +361,14 @@ class _Watch:
             held = list(inputs)  # a second reference: no output takes over the memory of an input
             times: list[list[float]] = [[] for _ in program.plan.steps]
             whole = []
-            results = program.run_steps(held, lambda *_: None)
+            results = program(held, lambda *_: None)
             numbers = {id(step): number for number, step in enumerate(program.plan.steps)}
 
             def record(_: Program, step: Step, start: float, end: float) -> None:
                 times[numbers[id(step)]].append(end - start)
 
             for _ in range(_REPEATS):
-                program.run_steps(held, record)
+                program(held, record)
                 start = time.perf_counter()
                 program(held)
                 whole.append(time.perf_counter() - start)
@@ -471,7 +471,7 @@ def profile(path: str) -> Iterator[None]:
             event(f"{report.kind}: {report.computes}", start, end, facts)
 
         start = time.perf_counter()
-        results = program.run_steps(inputs, record)
+        results = program(inputs, record)
         event("program", start, time.perf_counter(), {"steps": len(program.plan.steps)})
         return results
 

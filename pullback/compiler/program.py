@@ -228,45 +228,10 @@ class Program:
         array[FIRST_INPUT + position] = address + 8 * number
         array[number] = self._numbers[position](value)
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Buffer]:
-        if _observer is not None:
+    def __call__(self, inputs: Sequence[Any], record: Record | None = None) -> list[Buffer]:
+        """record: run one step after the other and report each to it."""
+        if _observer is not None and record is None:
             return _observer(self, inputs)
-        slots, fresh, _arena = self._prepare(inputs)
-        array, address = slots
-        if self._host_steps:
-            self._run_segments(array, address)
-        elif self._run(self._segments[0].address, address):
-            driver.start_workers()
-        return self._results(inputs, slots, fresh)
-
-    def run_steps(self, inputs: Sequence[Any], record: Record) -> list[Buffer]:
-        """As a call, one step after the other, each reported to ``record``."""
-        slots, fresh, _arena = self._prepare(inputs)
-        array, address = slots
-        error = self._slot_count + len(self._output_bytes)
-        for step, table in zip(self.plan.steps, self._tables_of_steps()):
-            start = perf_counter()
-            if table is None:
-                self._run_host(step, array)
-            elif self._run(table.address, address):
-                driver.start_workers()
-            record(self, step, start, perf_counter())
-            if array[error]:
-                break
-        return self._results(inputs, slots, fresh)
-
-    def _tables_of_steps(self) -> list[driver.NativeTable | None]:
-        """A native table for each step; None for a host call."""
-        if self._step_tables is None:
-            addresses = kernel_addresses(self.kernels, self._target)
-            self._step_tables = [
-                driver.build_table([[launch]]) if (launch := self._launch(step, addresses)) is not None else None
-                for step in self.plan.steps
-            ]
-        return self._step_tables
-
-    def _prepare(self, inputs: Sequence[Any]) -> tuple[tuple[Any, int], list[Buffer], Buffer | None]:
-        """The slots of a call, filled in, the buffers of its outputs, and that of its temporaries."""
         try:
             slots = self._free.pop()
         except IndexError:
@@ -280,17 +245,17 @@ class Program:
             value = None  # no reference of ours may count below
         fresh = self._take_over(inputs) if self.donations else [allocate(nbytes) for nbytes in self._output_bytes]
         self._pack_outputs(array, 8 * self._slot_count, *[buffer.address for buffer in fresh])
-        arena = None
         if self._arena_bytes:
             arena = allocate(self._arena_bytes)
             array[ARENA] = arena.address
             array[SCRATCH] = arena.address + self.plan.arena_bytes
-        return slots, fresh, arena
-
-    def _results(self, inputs: Sequence[Any], slots: tuple[Any, int], fresh: list[Buffer]) -> list[Buffer]:
-        """The outputs; raises what a check found."""
+        if record is not None:
+            self._run_recorded(array, address, record)
+        elif self._host_steps:
+            self._run_segments(array, address)
+        elif self._run(self._segments[0].address, address):
+            driver.start_workers()
         if self._sites:
-            array, _ = slots
             error = self._slot_count + len(self._output_bytes)
             if array[error]:
                 _, site, index, size = array[error : error + ERROR_WORDS]
@@ -301,6 +266,28 @@ class Program:
         if self._in_order:
             return fresh
         return [fresh[number] if made else self._input(inputs, number) for made, number in self._outputs]
+
+    def _run_recorded(self, array: Any, address: int, record: Record) -> None:
+        error = self._slot_count + len(self._output_bytes)
+        for step, table in zip(self.plan.steps, self._tables_of_steps()):
+            start = perf_counter()
+            if table is None:
+                self._run_host(step, array)
+            elif self._run(table.address, address):
+                driver.start_workers()
+            record(self, step, start, perf_counter())
+            if array[error]:
+                return
+
+    def _tables_of_steps(self) -> list[driver.NativeTable | None]:
+        """A native table for each step; None for a host call."""
+        if self._step_tables is None:
+            addresses = kernel_addresses(self.kernels, self._target)
+            self._step_tables = [
+                driver.build_table([[launch]]) if (launch := self._launch(step, addresses)) is not None else None
+                for step in self.plan.steps
+            ]
+        return self._step_tables
 
     def _take_over(self, inputs: Sequence[Any]) -> list[Buffer]:
         """Buffers for the outputs; that of a donated input where nobody else holds it."""
