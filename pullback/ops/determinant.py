@@ -18,7 +18,7 @@ from .reduction import reduce_sum
 def _sum_of_products(tangent: Node, partial: Node) -> Node:
     """Over the last two axes; a zero tangent beats an infinite or NaN partial."""
     ndim = len(partial.shape)
-    return reduce_sum(e.strong_multiply(tangent, partial), (ndim - 2, ndim - 1))
+    return reduce_sum(e.strong_product(tangent, partial), (ndim - 2, ndim - 1))
 
 
 def _det_tangent(node: Node, tangents: Tangents) -> Node:

@@ -59,7 +59,7 @@ def _norm_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
         kept = e.logical_not(e.logical_or(zero, e.equal(x, 0)))
         ratio = e.where(kept, e.divide(e.abs(x), norm), 1)
         slope = e.where(kept, e.multiply(e.sign(x), e.pow(ratio, order - 1)), 0)
-    return reduce_sum(e.strong_multiply(tangent, slope), axes, keepdims)  # type: ignore[arg-type]
+    return reduce_sum(e.strong_product(tangent, slope), axes, keepdims)  # type: ignore[arg-type]
 
 
 def _batch_norm(node: Node, inputs: tuple[Node, ...], batched: tuple[bool, ...], size: int) -> Node:

@@ -153,7 +153,7 @@ def _prod_tangent(node: Node, tangents: tuple[Node | None, ...]) -> Node:
     others = movement.reshape(_product_of_others(movement.reshape(moved, (*kept_shape, folded))), moved.shape)
     others = movement.permute(others, movement.inverse_permutation(order))
     # A tangent of 0 (of a masked element) beats a product that is infinite or NaN.
-    return reduce_sum(e.strong_multiply(tangent, others), axes, keepdims)  # type: ignore[arg-type]
+    return reduce_sum(e.strong_product(tangent, others), axes, keepdims)  # type: ignore[arg-type]
 
 
 def share_of_ties(mask: Node, axes: Ints, dtype: DType) -> Node:

@@ -210,8 +210,8 @@ SCAN_MIN, scan_min = _scan(
 
 
 def _strong_product(x: Array, y: Array) -> Array:
-    """x * y, 0 where x is 0 whatever y."""
-    return np.where(x == 0, 0, x * y)
+    """x * y, and 0 where either is 0 whatever the other is."""
+    return np.where((x == 0) | (y == 0), 0, x * y)
 
 
 def _reference_gated(node: Node, gate: Array, term: Array) -> Array:
@@ -266,7 +266,7 @@ STRONG_SCAN = register(Op(
     "strong_scan", "scan", _infer_axis("strong_scan", FLOAT), _reference_gated,
     Linear(_strong_transpose, (1,), others=_strong_others), _batch_axis,
     "strong", 3.0, ("axis", "reverse", "late"),
-    "gated_scan in which an h of 0 stays 0 whatever the gate, as tangents and cotangents are carried; "
+    "gated_scan in which an h or a gate of 0 gives 0 whatever the other, as tangents and cotangents are carried; "
     "late: h[t] = a[t-1] h[t-1] + b[t]",
 ))
 
@@ -277,7 +277,8 @@ def gated_scan(a: Node, b: Node, axis: int, reverse: bool = False) -> Node:
 
 
 def strong_scan(a: Node, b: Node, axis: int, reverse: bool = False, late: bool = False) -> Node:
-    """:func:`gated_scan`, linear in ``b``, in which zeros are strong: where h is 0 the gate may be infinite or NaN.
+    """:func:`gated_scan`, linear in ``b``, in which zeros are strong: where h is 0 the gate may be infinite or
+    NaN, and where the gate is 0 so may h.
 
     late: a step's gate applies to what leaves it, ``h[t] = a[t-1] h[t-1] + b[t]``.
     """

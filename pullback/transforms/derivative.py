@@ -17,15 +17,12 @@ from ..graph.node import Node, bind
 from ..graph.state import describe_site, state
 from ..graph.tracking import Scope, is_tracked, open_scope
 from ..ops.elementwise import (
-    STRONG_MULTIPLY,
-    STRONG_PRODUCT,
     add,
     cast,
     isfinite,
     multiply,
     negative,
     stop_gradient,
-    strong_multiply,
     strong_product,
     where,
 )
@@ -104,9 +101,7 @@ def _pull(node: Node, cotangent: Any, needed: set[int], collected: dict[int, Any
         for operand, slope in zip(operands, derivative.fn(node, *operands)):
             if slope is None or id(operand) not in needed:
                 continue
-            # Its zeros came from masks, whichever operand they are in, and the cotangent may be infinite.
-            both = node.op is STRONG_MULTIPLY or node.op is STRONG_PRODUCT
-            contribution = _scale(cotangent, slope() if callable(slope) else slope, both)
+            contribution = _scale(cotangent, slope() if callable(slope) else slope)
             if contribution.shape != node.shape:
                 contribution = broadcast_to(contribution, node.shape)
             if contribution.shape != operand.shape:
@@ -238,8 +233,7 @@ def _tangent(node: Node, operands: tuple[Node, ...], given: list[Any]) -> Node |
             if tangent is None or partial is None:
                 continue
             value = partial() if callable(partial) else partial
-            # In a product, an infinite tangent may meet a mask; in reverse mode the mask comes first.
-            term = _scale(tangent, value, any(value is operand for operand in operands))
+            term = _scale(tangent, value)
             if term.dtype is not node.dtype:
                 term = cast(term, node.dtype)
             if uniform_value(term) != 0:
@@ -382,10 +376,12 @@ def _accumulate(collected: dict[int, Node], node: Node, contribution: Node) -> N
     collected[id(node)] = contribution if before is None else add(before, contribution)
 
 
-def _scale(factor: Node, partial: Node | Number, both: bool = False) -> Node:
-    """A cotangent or tangent times a partial, its zeros strong; ones and products of numbers cost nothing at run time.
+def _scale(factor: Node, partial: Node | Number) -> Node:
+    """A cotangent or tangent times a partial, a zero of either winning; ones and products of numbers cost nothing at
+    run time. The result broadcasts to the shape of the product.
 
-    both: the zeros of the partial are strong as well. The result broadcasts to the shape of the product.
+    What is infinite in one mode is a partial and in the other the product of those before, and the zero of a mask (or
+    of the slope of clip or maximum) may be either: only with zeros strong on both sides do the modes agree.
     """
     number = uniform_value(partial) if isinstance(partial, Node) else partial
     uniform = uniform_value(factor)
@@ -407,7 +403,7 @@ def _scale(factor: Node, partial: Node | Number, both: bool = False) -> Node:
     if partial.dtype is not factor.dtype:
         factor = cast(factor, partial.dtype)
     if not uniform:
-        return strong_product(factor, partial) if both else strong_multiply(factor, partial)
+        return strong_product(factor, partial)
     # A number that is not 0.
     if uniform == 1:
         result = partial

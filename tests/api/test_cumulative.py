@@ -240,6 +240,18 @@ def test_strong_zeros_of_products_and_recurrences() -> None:
     np.testing.assert_array_equal(np.asarray(tangent), zero)
 
 
+def test_a_closed_gate_stops_infinite_tangents() -> None:
+    """Of running extremes, and of products and recurrences with a factor 0; in both modes, compiled or not."""
+    x = np.array([0.0, 2.0, 3.0])
+    for function in (lambda x: pb.cummax(pb.log(x)), lambda x: pb.gated_scan(x, pb.log(x[::-1]))[1:]):
+        forward = np.asarray(pb.jacfwd(function)(x))
+        reverse = np.asarray(pb.jacrev(function)(x))
+        np.testing.assert_array_equal(forward, reverse)
+        assert not np.isnan(forward).any()
+    _, tangent = pb.jvp(lambda x: pb.cummax(pb.log(x)), (x,), (np.ones(3),))
+    np.testing.assert_allclose(np.asarray(tangent), [INF, 1 / 2, 1 / 3], rtol=1e-15)
+
+
 # -- logcumsumexp ------------------------------------------------------------------------------------------------------
 
 

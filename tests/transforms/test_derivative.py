@@ -365,6 +365,34 @@ SINGULAR = {
         lambda x: (pb.asarray([0.0, 1.0, 1.0]) * pb.sqrt(x)) ** 2, [0.0, 1.0, 4.0],
         lambda x: np.array([0.0, 1, 1]), lambda x: np.zeros(3),
     ),
+    "sqrt of a mask's product": (
+        lambda x: pb.sqrt(x * (x > 0)) + x**3, [0.0, -1.0, 4.0],
+        lambda x: 0.5 * _power(x, -0.5) + 3 * x**2, lambda x: -0.25 * _power(x, -1.5) + 6 * x,
+    ),
+    "sqrt of clip": (
+        lambda x: pb.sqrt(pb.clip(x, 0.0, 9.0)) + x**3, [-1.0, 10.0, 4.0],
+        lambda x: np.where(x == 4, 0.25, 0) + 3 * x**2, lambda x: np.where(x == 4, -1 / 32, 0) + 6 * x,
+    ),
+    "log of maximum": (
+        lambda x: pb.log(pb.maximum(x, 0.0)), [-1.0, -2.0, 4.0],
+        lambda x: np.where(x > 0, 1 / x, 0), lambda x: np.where(x > 0, -(x**-2.0), 0),
+    ),
+    "rsqrt of fmax": (
+        lambda x: pb.rsqrt(pb.fmax(x, 0.0)), [-1.0, -2.0, 4.0],
+        lambda x: -0.5 * _power(x, -1.5), lambda x: 0.75 * _power(x, -2.5),
+    ),
+    "maximum, clip of log": (
+        lambda x: pb.maximum(pb.log(x), 0.0) + pb.clip(pb.log(x), 0.0, 9.0), [0.0, 0.0, 4.0],
+        lambda x: 2 * _power(x, -1.0), lambda x: -2 * _power(x, -2.0),
+    ),
+    "acos of tanh": (
+        lambda x: pb.acos(pb.tanh(x)), [100.0, -100.0, 0.0],
+        lambda x: np.where(x == 0, -1.0, 0), lambda x: np.zeros(3),
+    ),
+    "running maximum of log": (
+        lambda x: pb.cummax(pb.log(x))[1:], [0.0, 1.0, 4.0],
+        lambda x: _power(x, -1.0), lambda x: -_power(x, -2.0),
+    ),
     "a product at 0 keeps its second derivative": (
         lambda x: x * x * (1 + x), [0.0, 1.0, -1.0], lambda x: 2 * x + 3 * x**2, lambda x: 2 + 6 * x,
     ),

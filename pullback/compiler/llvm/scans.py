@@ -72,13 +72,17 @@ def step(b: VectorBuilder, scan: Scan, before: Value, operands: Sequence[Value])
 
 
 def _strong_step(b: VectorBuilder, before: Value, gate: Value, term: Value) -> Value:
-    """``before * gate + term``, a zero strong: the comparison is beside the product, not behind it."""
-    return b.select(b.cmp("eq", before, b.const(0, before.dtype)), term, b.fma(before, gate, term))
+    """``before * gate + term``, zeros strong: the comparisons are beside the product, not behind it."""
+    return b.select(_either_zero(b, before, gate), term, b.fma(before, gate, term))
 
 
 def _strong(b: VectorBuilder, x: Value, gate: Value) -> Value:
+    return b.select(_either_zero(b, x, gate), b.const(0, x.dtype), b.mul(x, gate))
+
+
+def _either_zero(b: VectorBuilder, x: Value, gate: Value) -> Value:
     zero = b.const(0, x.dtype)
-    return b.select(b.cmp("eq", x, zero), zero, b.mul(x, gate))
+    return b.or_(b.cmp("eq", x, zero), b.cmp("eq", gate, zero))
 
 
 def scan_lanes(
