@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DTypeError, GradientError, ShapeError
+from ..graph.graph import remake
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site, state
 from ..graph.tracking import is_tracked
@@ -274,45 +275,70 @@ class _VjpRule(_UserRule):
             return results
 
         found = transpose_linear(pull, [self.outputs.like[i] for i in floats], tangents)
-        if not _is_linear(results, found, placeholders, [*node.inputs, *tangents]):
+        checked = _checked_transpose(results, found, placeholders, [*node.inputs, *tangents])
+        if checked is None:
             raise GradientError(
                 f"custom_vjp: {self.name} (called at {describe_site(node.site)}) cannot be differentiated in forward "
                 "mode (jvp, jacfwd, hessian), because its backward function is not linear in the cotangent; use "
                 "reverse mode only, or give the derivative with pb.custom_jvp"
             )
         by_output: list[Node | None] = [None] * len(self.outputs.like)
-        for index, tangent in zip(floats, found):
+        for index, tangent in zip(floats, checked):
             by_output[index] = tangent
         return by_output
 
 
-def _is_linear(
+def _checked_transpose(
     results: Sequence[Node | None],
     transposed: Sequence[Node | None],
     placeholders: list[Node],
     given: Sequence[Node | None],
-) -> bool:
-    """Whether ``results`` are linear in ``placeholders``: no placeholder is left in their transpose, none goes through
-    an op that has no derivative (a sign, a comparison) or a constant, and nothing but 0 stands beside them in a sum.
+) -> list[Node | None] | None:
+    """``transposed``, or None if ``results`` are not linear in ``placeholders``. They are if no placeholder is left in
+    their transpose, none goes through an op that has no derivative (a sign, a comparison) or a constant, and nothing
+    but 0 stands beside them in a sum.
 
     given: what the rule and its transpose were given, at which the search ends."""
     older = [node for node in given if node is not None]
     nodes = [node for node in results if node is not None]
-    order, depends = dependents(nodes, placeholders, older)
+    order, depends, _ = _without_barriers(nodes, placeholders, older)
     for node in order:
         if node.constant or isinstance(node.op.derivative, NoDerivative):
-            return False
+            return None
         if node.op in _SUMS and not all(
             id(operand) in depends or operand.dtype.kind != "f" or _vanishes(operand) for operand in node.inputs
         ):
-            return False
+            return None
     if not all(id(node) in depends or _vanishes(node) for node in nodes):
-        return False
-    left = [node for node in transposed if node is not None]
-    return not dependents(left, placeholders, older)[0] and not any(node in placeholders for node in left)
+        return None
+    _, left, new = _without_barriers([node for node in transposed if node is not None], placeholders, older)
+    if any(id(node) in left for node in transposed):
+        return None
+    return [None if node is None else new.get(id(node), node) for node in transposed]
+
+
+def _without_barriers(
+    nodes: list[Node], placeholders: list[Node], older: list[Node]
+) -> tuple[list[Node], set[int], dict[int, Node]]:
+    """The nodes below ``nodes`` whose values depend on ``placeholders``, and their ids with those of the placeholders;
+    and by id, what takes the place of those that only had to wait for a placeholder behind a barrier (see
+    checkpoint.py): the same values computed at once."""
+    depends = {id(node) for node in placeholders}
+    order = []
+    new: dict[int, Node] = {}
+    for node in dependents(nodes, placeholders, older)[0]:
+        inputs = node.inputs[:1] if node.op is BARRIER else node.inputs
+        if any(id(operand) in depends for operand in inputs):
+            depends.add(id(node))
+            order.append(node)
+            continue
+        inputs = tuple([new.get(id(operand), operand) for operand in inputs])
+        new[id(node)] = inputs[0] if node.op is BARRIER else remake(node, inputs)
+    return order, depends, new
 
 
 # Ops that are linear in all floating operands together and not in one of them: another has to vanish.
+BARRIER = by_name("barrier")
 _SUMS = frozenset(map(by_name, ("add", "subtract", "where", "concat", "pad", "scatter_add", "scatter_set")))
 _PRODUCTS = frozenset(map(by_name, ("multiply", "strong_multiply", "strong_product")))
 _NAMES = frozenset(map(by_name, ("alias", "cast", "negative", "broadcast_to", "reshape", "stop_gradient")))
@@ -383,14 +409,15 @@ class _JvpRule(_UserRule):
 
         by_output = [cotangents.get(index) for index in range(len(self.outputs.like))]
         found = transpose_linear(push, [node.inputs[i] for i in floats], by_output)
-        if not _is_linear(results, found, placeholders, [*node.inputs, *by_output]):
+        checked = _checked_transpose(results, found, placeholders, [*node.inputs, *by_output])
+        if checked is None:
             raise GradientError(
                 f"custom_jvp: the tangent that the rule of {self.name} computes (called at "
                 f"{describe_site(node.site)}) is not linear in the tangents of its arguments, so it has no reverse "
                 "mode; a derivative is linear"
             )
         by_input: list[Node | None] = [None] * len(node.inputs)
-        for index, cotangent in zip(floats, found):
+        for index, cotangent in zip(floats, checked):
             by_input[index] = cotangent
         return by_input
 

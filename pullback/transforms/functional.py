@@ -152,7 +152,7 @@ def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, 
         floats = [i for i, node in enumerate(run.nodes) if node.dtype.kind == "f"]
         outputs = [run.nodes[i] for i in floats]
         transpose = LinearMap(
-            outputs, lambda cotangents: gradients_of(outputs, cotangents, arguments.nodes, scope)
+            outputs, lambda cotangents: gradients_of(outputs, cotangents, arguments.nodes, scope), arguments.nodes
         )
         result, structure = run.output(_tensors(run)), run.structure
         aux = run.output(run.aux)
@@ -212,7 +212,7 @@ def linearize(function: Function, *primals: Any, has_aux: bool = False) -> tuple
         run = Run("linearize", function, has_aux)
         run(arguments, call)
         derivative = LinearMap(
-            arguments.nodes, lambda tangents: tangents_of(run.nodes, arguments.nodes, tangents, scope)
+            arguments.nodes, lambda tangents: tangents_of(run.nodes, arguments.nodes, tangents, scope), arguments.nodes
         )
         result, structure = run.output(_tensors(run)), run.structure
         aux = run.output(run.aux)
@@ -253,7 +253,9 @@ def _rows(output: Node, primals: Primals, scope: Scope) -> Any:
     if output.size == 1:
         found = gradients_of([output], [ones_of(output)], primals.nodes, scope)
     else:
-        transpose = LinearMap([output], lambda cotangents: gradients_of([output], cotangents, primals.nodes, scope))
+        transpose = LinearMap(
+            [output], lambda cotangents: gradients_of([output], cotangents, primals.nodes, scope), primals.nodes
+        )
         vectors, size = basis(output)
         found = transpose.batched([vectors], size)
     return pytree.unflatten(
@@ -281,7 +283,7 @@ def jacfwd(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool =
             run = Run("jacfwd", function, has_aux)
             run(primals, call)
             outputs = _float_outputs(run)
-            columns = [_columns(outputs, own, scope) for own in primals.nodes]
+            columns = [_columns(outputs, own, primals, scope) for own in primals.nodes]
             jacobian = pytree.unflatten(
                 run.structure,
                 [pytree.unflatten(primals.structure, [column[i] for column in columns]) for i in range(len(outputs))],
@@ -291,12 +293,12 @@ def jacfwd(function: Function, argnums: int | Sequence[int] = 0, has_aux: bool =
     return wrapped
 
 
-def _columns(outputs: list[Node], own: Node, scope: Scope) -> list[Tensor]:
+def _columns(outputs: list[Node], own: Node, primals: Primals, scope: Scope) -> list[Tensor]:
     """The derivative of every output by one input."""
     if own.size == 1:
         found = tangents_of(outputs, [own], [ones_of(own)], scope)
     else:
-        derivative = LinearMap([own], lambda tangents: tangents_of(outputs, [own], tangents, scope))
+        derivative = LinearMap([own], lambda tangents: tangents_of(outputs, [own], tangents, scope), primals.nodes)
         vectors, size = basis(own)
         # The batch axis counts the input's elements, which come last in a Jacobian.
         found = [

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from ..dtypes import int64 as _COUNT
 from ..graph.graph import remake
-from ..graph.node import Node, topological_order
+from ..graph.node import Node
 from ..graph.state import state
-from ..graph.tracking import Scope, open_scope
+from ..graph.tracking import Scope
 from ..ops.elementwise import cast, equal
 from ..ops.leaf import iota, parameter
 from ..ops.movement import reshape
 from ..shapes import Shape, size_of
-from .batching import batch_nodes
+from .batching import batch_nodes, dependents
 
 
 class LinearMap:
@@ -25,8 +25,15 @@ class LinearMap:
 
     __slots__ = ("order", "outputs", "placeholders")
 
-    def __init__(self, like: Sequence[Node], build: Callable[[list[Node]], Sequence[Node | None]]) -> None:
-        """``build`` makes the outputs from placeholders of the shapes and dtypes of ``like``."""
+    def __init__(
+        self,
+        like: Sequence[Node],
+        build: Callable[[list[Node]], Sequence[Node | None]],
+        older: Sequence[Node],
+    ) -> None:
+        """``build`` makes the outputs from placeholders of the shapes and dtypes of ``like``.
+
+        older: nodes of before, the point at which the derivative is taken; what they depend on is not looked at."""
         grad_enabled = state.grad_enabled
         with Scope() as scope:
             # A scope marks what depends on the placeholders, which it does not under no_grad; the nodes that are
@@ -40,16 +47,9 @@ class LinearMap:
             finally:
                 state.grad_enabled = grad_enabled
 
-            def independent(node: Node) -> bool:
-                return node.scope is not scope and open_scope(node.scope) is not scope
-
-            # A scope may mark more than what depends on the placeholders (see Scope).
-            dependent = {id(placeholder) for placeholder in self.placeholders}
-            self.order = []
-            for node in topological_order([node for node in self.outputs if node is not None], independent):
-                if any(id(operand) in dependent for operand in node.inputs) and not independent(node):
-                    dependent.add(id(node))
-                    self.order.append(node)
+            # Not by scope: what is computed again for a derivative may depend on them through constants.
+            found = [node for node in self.outputs if node is not None]
+            self.order, dependent = dependents(found, self.placeholders, older)
             # What does not depend on the arguments of a linear function is 0.
             self.outputs = [None if node is None or id(node) not in dependent else node for node in self.outputs]
 

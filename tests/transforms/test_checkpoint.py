@@ -42,7 +42,23 @@ WRAPS = {
 }
 PLAIN = {"nested": lambda f: lambda x, w: f(x, w) * 1.5}
 
+def _differentiated(f):
+    """``f`` with its own derivative for a rule."""
+    g = pb.custom_vjp(f)
+    g.defvjp(lambda x, w: (f(x, w), (x, w)), lambda residuals, cotangent: pb.vjp(f, *residuals)[1](cotangent))
+    return g
+
+
+WRAPS["nested in a chain"] = lambda f: pb.checkpoint(lambda x, w: pb.sin(pb.checkpoint(f)(pb.cos(x), w)))
+PLAIN["nested in a chain"] = lambda f: lambda x, w: pb.sin(f(pb.cos(x), w))
+WRAPS["in a rule"] = lambda f: _differentiated(pb.checkpoint(pb.checkpoint(f)))
+WRAPS["around a rule"] = lambda f: pb.checkpoint(_differentiated(pb.checkpoint(f)))
+
 TRANSFORMS = {
+    "jacrev": lambda f: lambda ws, x: pb.jacrev(f, (0, 1))(ws, x),
+    "jacfwd": lambda f: lambda ws, x: pb.jacfwd(f, 1)(ws, x),
+    "jacrev of a part": lambda f: lambda ws, x: pb.jacrev(lambda x: pb.stack([f(ws, x), f(2 * ws, x)]))(x),
+    "linearize": lambda f: lambda ws, x: pb.linearize(f, ws, x)[1](ws, x),
     "grad": lambda f: pb.grad(f, (0, 1)),
     "jit grad": lambda f: pb.jit(pb.grad(f, (0, 1))),
     "jvp": lambda f: lambda ws, x: pb.jvp(f, (ws, x), (ws, x)),
