@@ -52,13 +52,14 @@ def float32_arguments(function: Elementary, count: int) -> Iterator[tuple[Array,
     everything = [(0, 0x7F800000), (1 << 31, 0xFF800000)]
     for share, ranges in ((count - count // 8, _pattern_ranges(function)), (count // 8, everything)):
         total = sum(stop - start + 1 for start, stop in ranges)
-        step = max(1, total // max(share, 1))
+        step = max(1.0, total / max(share, 1))
         rng = np.random.default_rng(10)
         for start, stop in ranges:
-            for first in range(start, stop + 1, step * CHUNK):
-                bits = np.arange(first, min(first + step * CHUNK, stop + 1), step, dtype=np.int64)
-                if step > 1:
-                    bits = np.minimum(bits + rng.integers(0, step, bits.size), stop)
+            steps = math.ceil((stop - start + 1) / step)
+            for first in range(0, steps, CHUNK):
+                k = np.arange(first, min(first + CHUNK, steps))
+                offset = rng.random(k.size) if step > 1 else np.zeros(k.size)
+                bits = np.minimum(start + ((k + offset) * step).astype(np.int64), stop)
                 yield (bits.astype(np.uint32).view(np.float32),)
 
 

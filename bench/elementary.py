@@ -163,10 +163,6 @@ def _logit_wide(x: Array) -> Array:
     return np.where(middle, 2 * np.arctanh(np.where(middle, 2 * x - 1, 0)), np.log(x / (1 - x)))
 
 
-def _exp2_wide(x: Array) -> Array:
-    return np.power(x.dtype.type(2), x)
-
-
 def _logaddexp_exact(x: Any, y: Any) -> Any:
     x, y = max(x, y), min(x, y)
     return x + mpmath.log1p(mpmath.exp(y - x))
@@ -197,7 +193,7 @@ FLOOR = "float64 in units of the last place of 1 where the result is below 1: ne
 _NEAR_TAIL = " near multiples of pi/2 included, to the largest number"
 ELEMENTARY: tuple[Elementary, ...] = (
     _exponential("exp", -104, 89, mpmath.exp, np.exp, -745.13, -708.4, 709.78, 0.34657),
-    _exponential("exp2", -150, 128, lambda x: mpmath.mpf(2) ** x, _exp2_wide, -1074.9, -1022, 1023.9, 0.5),
+    _exponential("exp2", -150, 128, lambda x: mpmath.mpf(2) ** x, np.exp2, -1074.9, -1022, 1023.9, 0.5),
     _exponential("expm1", -17.5, 89, mpmath.expm1, np.expm1, -37.4, 709.78, 0.34657),
     Elementary("log", pb.log, mpmath.log, np.log, domain=(5e-324, INF), dense=(0, INF), special=(1.0, 0.7071, 1.4142)),
     Elementary("log2", pb.log2, lambda x: mpmath.log(x, 2), np.log2, domain=(5e-324, INF), dense=(0, INF),

@@ -1,9 +1,9 @@
 """Mathematical functions on vectors, as polynomials after range reduction.
 
 Each function takes a builder and f32 or f64 values and returns a value of the same dtype. Errors are at most 2 ulp
-(most functions: 1), subnormal arguments and results are kept, and special values follow C99 Annex F. The tables of
-coefficients are minimax fits (Remez exchange) of the function named beside them, rounded coefficient by coefficient,
-unless another source is named.
+(docs/accuracy.md has those measured), subnormal arguments and results are kept, and special values follow C99 Annex F.
+The tables of coefficients are minimax fits (Remez exchange) of the function named beside them, rounded coefficient by
+coefficient, unless another source is named.
 """
 
 from .compound import hypot, logaddexp, logaddexp2, logit, sinc
