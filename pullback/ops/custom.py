@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import ReferenceType
 
 import numpy as np
 
@@ -28,7 +29,12 @@ class Rule(ABC):
 
     All rules are equal, because a compiled program does not depend on them: calls with functions made anew each time
     share their program.
+
+    hidden: weak references to values that were computed inside and that the function gave away, to a list outside, say.
+        The derivative does not go through them.
     """
+
+    hidden: Sequence[ReferenceType[Node]] = ()
 
     @abstractmethod
     def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+from weakref import ReferenceType, ref
 
 from ..errors import ArgumentError, GradientError
 from ..graph.graph import lineage, remake
+from ..graph.handle import is_named
 from ..graph.node import Node, hooks_of, topological_order
 from ..graph.state import state
 from ..graph.tracking import Scope, is_tracked, no_grad
@@ -83,8 +85,9 @@ def _replay(order: list[Node], new: dict[Node, Node], kept: dict[Node, Node]) ->
 class _Recompute(Rule):
     """The derivative of a checkpointed call: of its body, computed again."""
 
-    def __init__(self, body: _Body) -> None:
+    def __init__(self, body: _Body, hidden: Sequence[ReferenceType[Node]]) -> None:
         self.body = body
+        self.hidden = hidden
 
     def _split(self, node: Node) -> tuple[Sequence[Node], Sequence[Node]]:
         count = len(self.body.placeholders)
@@ -218,7 +221,8 @@ def _call(function: Function, keeps: Callable[[str], bool], args: tuple[Any, ...
     body, outer = _body(members, [nodes[i] for i in floats], names, keeps)
     inputs = [*arguments, *outer]
     values, kept = body.forward(inputs)
-    call = custom_call([*inputs, *kept], _Recompute(body))
+    hidden = [ref(node) for node in (*names, *members) if is_named(node)]
+    call = custom_call([*inputs, *kept], _Recompute(body, hidden))
     for position, index in enumerate(floats):
         nodes[index] = custom_result(values[position], call, position)
     return pytree.unflatten(result_structure, [Tensor(node) for node in nodes])

@@ -12,11 +12,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 
 from ..errors import DTypeError, GradientError, ShapeError
 from ..graph.graph import remake
+from ..graph.handle import is_named
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site, state
 from ..graph.tracking import is_tracked
@@ -514,28 +516,32 @@ class _Custom:
                 raise GradientError(f"{self.kind}: {self.name} returned {kind_of(leaf)} at result{path}; expected "
                                     "tensors")
             nodes.append(as_array_node(leaf))
-        self._check_closure(nodes, given)
+        inside = self._check_closure(nodes, given)
         rule = make_rule(Outputs(structure, tuple([stand_in(node) for node in nodes])))
+        rule.hidden = [ref(node) for node in inside if is_named(node)]
         call = custom_call(inputs, rule)
         return pytree.unflatten(structure, [
             Tensor(custom_result(node, call, index) if node.dtype.kind == "f" else node)
             for index, node in enumerate(nodes)
         ])
 
-    def _check_closure(self, outputs: list[Node], given: list[Node]) -> None:
-        """A tensor that the function reads besides its arguments would silently get no gradient."""
+    def _check_closure(self, outputs: list[Node], given: list[Node]) -> list[Node]:
+        """A tensor that the function reads besides its arguments would silently get no gradient. Returns what it
+        computed."""
         known = {id(node) for node in given}
 
         def is_leaf(node: Node) -> bool:
             return node.constant or not any(is_tracked(operand) for operand in node.inputs)
 
-        for node in topological_order(outputs, lambda x: id(x) in known, lambda x: followed(x, None)):
+        order = topological_order(outputs, lambda x: id(x) in known, lambda x: followed(x, None))
+        for node in order:
             if id(node) not in known and node.dtype.kind == "f" and is_tracked(node) and is_leaf(node):
                 raise GradientError(
                     f"{self.kind}: {self.name} reads a tensor of shape {node.shape} (made at "
                     f"{describe_site(node.site)}) that is not among its arguments and that a gradient is asked for; "
                     "pass it as an argument, or read pb.stop_gradient(x)"
                 )
+        return [node for node in order if id(node) not in known]
 
 
 class custom_vjp(_Custom):

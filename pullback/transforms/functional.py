@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import GradientError
-from ..graph.node import Node
+from ..graph.node import Node, topological_order
 from ..graph.state import describe_site
 from ..graph.tracking import Scope, is_tracked
+from ..ops.custom import CUSTOM_CALL
 from ..ops.elementwise import stop_gradient as stop_gradient_node
 from ..ops.leaf import full
 from ..ops.movement import permute, reshape
 from ..tensor import Tensor
 from . import pytree
-from .derivative import gradients_of, ones_of, tangents_of, zeros_of
+from .derivative import followed, gradients_of, ones_of, tangents_of, zeros_of
 from .linear_map import LinearMap, basis
 from .primals import Function, Primals, Run, all_of, kind_of, matching, select, stand_in
 
@@ -107,9 +108,28 @@ def gradients(output: Any, inputs: Any, cotangent: Any = None) -> Any:
         nodes.append(_differentiable(leaf.node, "gradients"))
     cotangents = _cotangents("gradients", nodes, structure, cotangent)
     found = gradients_of(nodes, cotangents, targets)
+    _check_hidden(nodes, [target for target, node in zip(targets, found) if node is None])
     return pytree.unflatten(
         inputs_structure, [Tensor(zeros_of(own) if node is None else node) for node, own in zip(found, targets)]
     )
+
+
+def _check_hidden(outputs: list[Node], targets: list[Node]) -> None:
+    """A target may have no path to the outputs because a function with a rule of its own kept it to itself."""
+    if not targets:
+        return
+    known = {id(node): node for node in targets}
+    for node in topological_order(outputs, operands=lambda node: followed(node, None)):
+        if node.op is not CUSTOM_CALL:
+            continue
+        for reference in node.attrs[0].hidden:
+            inner = known.get(id(reference()))
+            if inner is not None:
+                raise GradientError(
+                    f"gradients: an input (shape {inner.shape}, made at {describe_site(inner.site)}) was computed "
+                    "inside a function called through checkpoint or with a rule of its own, and the derivative does "
+                    "not go through it; return it from that function and use what the call returns"
+                )
 
 
 def _differentiable(node: Node, name: str) -> Node:

@@ -207,6 +207,22 @@ def test_a_leaf_made_inside_collects_its_gradient():
         np.testing.assert_allclose(np.array(x.grad), np.sin(X) ** 2, rtol=1e-12)
 
 
+def test_a_value_kept_inside_has_no_gradient_in_silence():
+    kept = []
+
+    def f(x):
+        kept.append(pb.sin(x))
+        return kept[-1] * x
+
+    x = pb.asarray(X).requires_grad_()
+    for g in (pb.checkpoint(f), _differentiated(lambda x, w: f(x))):
+        out = pb.sum(g(x) if g.__name__ == "f" else g(x, 1.0))
+        with pytest.raises(GradientError, match=r"an input \(shape \(2, 4\), .* was computed inside a function"):
+            pb.gradients(out, kept[-1])
+        np.testing.assert_allclose(np.array(pb.gradients(pb.sum(kept[-1]), x)), np.cos(X), rtol=1e-12)
+        np.testing.assert_array_equal(np.array(pb.gradients(out, pb.ones(3).requires_grad_())), np.zeros(3))
+
+
 def test_results_that_need_nothing_pass():
     @pb.checkpoint
     def f(x, flag):
