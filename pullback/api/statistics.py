@@ -335,13 +335,27 @@ def corrcoef(x: ArrayLike, /, y: ArrayLike | None = None, rowvar: bool = True) -
     Arguments as for :func:`cov`. A variable that does not vary has NaN.
     """
     rows, result = _variables(x, y, rowvar, "corrcoef")
-    matrix = _covariance(rows, False, None, None, None, "corrcoef")
+    matrix = _covariance(_of_size_one(rows), False, None, None, None, "corrcoef")
     if not matrix.shape:
         return Tensor(cast_node(ops.divide(matrix, matrix), result))
     deviations = ops.sqrt(diagonal_node(matrix))
     scaled = ops.divide(matrix, move.expand_dims(deviations, (1,)))
     scaled = ops.divide(scaled, move.expand_dims(deviations, (0,)))
     return Tensor(cast_node(ops.clip(scaled, -1, 1), result))
+
+
+def _of_size_one(rows: Node) -> Node:
+    """Rows less their means, the largest element of each 1 in size, lest squares overflow or vanish.
+
+    For what no scale of a row changes: the scale is then a constant to every derivative.
+    """
+    last = (len(rows.shape) - 1,)
+    if not rows.shape[-1]:
+        return rows
+    centred = ops.subtract(rows, mean_node(rows, last, True))
+    size = ops.stop_gradient(fold.reduce_max(ops.abs(centred), last, True))
+    usable = ops.logical_and(ops.greater(size, 0), ops.isfinite(size))
+    return ops.divide(centred, ops.where(usable, size, 1))
 
 
 def _variables(x: ArrayLike, y: ArrayLike | None, rowvar: bool, op: str) -> tuple[Node, DType]:

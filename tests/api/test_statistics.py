@@ -215,3 +215,14 @@ def test_errors(case):
     kind, message, call = ERRORS[case]
     with pytest.raises(kind, match=message):
         call()
+
+
+@pytest.mark.parametrize(("scale", "dtype"), [(1e37, "f4"), (1e-30, "f4"), (1e300, "f8"), (1e-200, "f8")])
+def test_correlation_of_large_and_small_values(scale: float, dtype: str) -> None:
+    x = (np.random.default_rng(3).normal(size=(3, 7)) * scale).astype(dtype)
+    ordinary = x.astype("f8") / np.float64(scale)
+    tolerance = 1e-6 if dtype == "f4" else 1e-13
+    np.testing.assert_allclose(np.asarray(pb.corrcoef(x)), np.corrcoef(ordinary), atol=tolerance)
+    slope = pb.grad(lambda x: pb.corrcoef(x)[0, 1])
+    expected = np.asarray(slope(pb.asarray(ordinary)))
+    np.testing.assert_allclose(np.asarray(slope(pb.asarray(x)) * scale), expected, atol=tolerance)
