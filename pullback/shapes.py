@@ -113,8 +113,10 @@ def reshape_shape(shape: Any, size: int, op: str = "reshape", source: Shape | No
 
 
 def normalize_axis(axis: Any, ndim: int, op: str = "axis") -> int:
-    """``axis`` counted from the front; ShapeError if the array has no such axis."""
+    """``axis`` counted from the front; ShapeError if the array has no such axis, or if it is a bool."""
     if type(axis) is not int:
+        if isinstance(axis, bool):
+            raise ShapeError(f"{op}: axis must be an int, not a bool, got {axis!r}")
         try:
             axis = as_index(axis)
         except TraceError:
@@ -135,6 +137,8 @@ def normalize_axes(axis: Any, ndim: int, op: str = "axis", ordered: bool = False
         return tuple(range(ndim))
     if type(axis) is int:
         return (normalize_axis(axis, ndim, op),)
+    if isinstance(axis, bool):
+        raise ShapeError(f"{op}: axis is an int, a tuple of ints or None, not a bool, got {axis!r}")
     axes = tuple([normalize_axis(a, ndim, op) for a in _ints(axis, op, "axis is an int, a tuple of ints or None")])
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{op}: an axis is given twice in {tuple(axis)}")

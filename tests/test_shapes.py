@@ -57,6 +57,14 @@ def test_axes():
             shapes.normalize_axes(bad, 3)
 
 
+@pytest.mark.parametrize("axis", [True, False, np.True_])
+def test_a_bool_is_no_axis(axis):
+    """As in NumPy: where ``sum(x, True)`` is written, keepdims is meant."""
+    for normalize in (shapes.normalize_axis, shapes.normalize_axes):
+        with pytest.raises(pb.ShapeError, match="f: axis .*(True|False)"):
+            normalize(axis, 2, "f")
+
+
 def test_reduced_shape():
     assert shapes.reduced_shape((2, 3, 4), (1,), False) == (2, 4)
     assert shapes.reduced_shape((2, 3, 4), (0, 2), True) == (1, 3, 1)
