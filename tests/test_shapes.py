@@ -61,7 +61,7 @@ def test_axes():
 def test_a_bool_is_no_axis(axis):
     """As in NumPy: where ``sum(x, True)`` is written, keepdims is meant."""
     for normalize in (shapes.normalize_axis, shapes.normalize_axes):
-        with pytest.raises(pb.ShapeError, match="f: axis .*(True|False)"):
+        with pytest.raises(pb.ShapeError, match=r"f: axis .*(True|False)"):
             normalize(axis, 2, "f")
 
 
