@@ -52,6 +52,8 @@ class Fuser:
 
     def __init__(self, builder: ValueBuilder) -> None:
         self.builder = builder
+        self.fuses = "fuse" not in builder.without
+        self.shares_launches = "launch" not in builder.without
         self.groups: list[Group] = []
         self.before: list[int] = []
         self.group_of: dict[int, Group] = {}
@@ -131,7 +133,7 @@ class Fuser:
             return
         if kind in ("elementwise", "gather"):
             info = self.describe(value)
-            small = info.count <= MAX_MEMBERS // 2 and info.cost <= MAX_COST / 2
+            small = info.count <= MAX_MEMBERS // 2 and info.cost <= MAX_COST / 2 and self.fuses
             if small and all(self.groups[n].kind != "fused" for n in bits(info.groups)):
                 self.free[value.id] = info
             else:
@@ -141,6 +143,8 @@ class Fuser:
         elif kind == "shift":
             # It reads a buffer elsewhere than its reader is, so it belongs to none of the groups that compute that.
             self.free[value.id] = Free(0, (), 1, value.op.cost if value.op is not None else 1.0)
+            if not self.fuses:
+                self.ensure_placed(value)
         elif kind == "contraction":
             self._place_contraction(value)
         elif kind == "host":
@@ -156,6 +160,9 @@ class Fuser:
             self._place_fused(value, info)
 
     def _place_fused(self, value: Value, info: Free) -> None:
+        if not self.fuses:
+            self._found(value)
+            return
         candidates: dict[int, Group] = {}
         # The group that already waits for most others first: a group that has to wait longer fuses with less.
         for number in sorted(bits(info.groups), key=lambda n: (-self.before[n].bit_count(), -n)):
@@ -163,7 +170,7 @@ class Fuser:
                 candidates[number] = self.groups[number]
         for leaf in info.leaves:
             # A shared number saves no memory traffic; where launches do not count, each kernel keeps to few streams.
-            if leaf.size == 1 and value.size > MAX_SHARED_LAUNCH:
+            if leaf.size == 1 and (value.size > MAX_SHARED_LAUNCH or not self.shares_launches):
                 continue
             group = self._last_with_leaf.get(leaf.id)
             if group is not None:
@@ -380,7 +387,7 @@ class Fuser:
         group.domain, group.reduced = domain, reduced
         for member, member_level in arriving:
             free = self.free.pop(member.id, None)
-            if free is not None and free.cost <= CHEAP_COST and member.kind in ("elementwise", "shift"):
+            if free is not None and free.cost <= CHEAP_COST and member.kind in ("elementwise", "shift") and self.fuses:
                 self.recomputable[member.id] = free
             depth = self._depth(member, group.depths)
             if member.kind == "scan":

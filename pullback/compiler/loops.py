@@ -87,7 +87,7 @@ class Scatter:
 @dataclass
 class Kernel:
     """See the module's text. ``chunks``: (number, length, extent) by which the outermost row loop is cut; the chunk is
-    then loop 0."""
+    then loop 0. ``wide``: whether sums of float32 are carried in float64."""
 
     mode: str
     domain: tuple[int, ...]
@@ -105,6 +105,7 @@ class Kernel:
     cost: float = 1.0
     spill_dtypes: tuple[str, ...] = ()
     reverse: bool = False
+    wide: bool = True
     _key: tuple[Any, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -169,4 +170,5 @@ class Kernel:
             None if scatter is None else (scatter.access, scatter.value, scatter.terms, scatter.mode),
             self.chunks is not None,
             self.reverse,
+            self.wide,
         )

@@ -159,6 +159,8 @@ def make_plan(
             temporaries[value.id] = value
             first[value.id] = min(first.get(value.id, step.wave), step.wave)
             last[value.id] = max(last.get(value.id, step.wave), step.wave)
+    if "reuse" in fuser.builder.without:
+        first, last = dict.fromkeys(first, 0), dict.fromkeys(last, 0)  # as if all were needed at once
     arena = _lay_out(temporaries, first, last, places)
     plan = Plan(steps, places, bases, arena)
     if donate:

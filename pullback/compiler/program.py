@@ -21,6 +21,7 @@ from ..graph.node import Node
 from ..graph.state import describe_site
 from ..runtime import driver
 from ..runtime.buffers import Buffer, allocate
+from . import options
 from .cache import kernel_addresses
 from .contraction import ContractionPlan
 from .fuse import fuse
@@ -368,18 +369,25 @@ def _bit_packer(dtype: Any) -> Callable[[Any], int]:
 
 
 def compile_program(
-    inputs: Sequence[Node], outputs: Sequence[Node], donate: Sequence[int] = (), target: Target | None = None
+    inputs: Sequence[Node], outputs: Sequence[Node], donate: Sequence[int] = (), target: Target | None = None,
+    without: frozenset[str] | None = None,
 ) -> Program:
     """Compile the graph between ``inputs`` and ``outputs``.
 
     inputs: nodes whose values are given at each call, as buffers or (0-d) as Python numbers. Evaluated nodes and
         constants that the outputs need besides become part of the program.
     donate: positions of inputs whose memory an output may take over when nobody else holds it.
+    without: passes to leave out (see options.py); those that are off at present, by default.
     Raises CompileError.
     """
-    builder = ValueBuilder(simplify)
+    without = options.disabled() if without is None else without
+    builder = ValueBuilder(simplify, without)
     values, leaves = import_graph(builder, inputs, outputs)
     fixed = [node.attrs[0] if node.buffer is None else node.buffer for node in leaves]
     fuser = fuse(builder, values)
-    plan = make_plan(fuser, values, set(donate))
+    plan = make_plan(fuser, values, set(donate) if "donate" not in without else set())
+    if options.VALIDATE:
+        from .validate import validate_plan
+
+        validate_plan(plan)
     return Program(plan, [node.dtype for node in (*inputs, *leaves)], fixed, target or host(), len(inputs))

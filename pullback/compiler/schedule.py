@@ -109,7 +109,7 @@ class KernelBuilder(ExpressionTable):
             return False
         if value.kind == "shift":
             return True  # of a table that is in memory anyway
-        if value.kind != "elementwise":
+        if value.kind != "elementwise" or "fuse" in self.fuser.builder.without:
             return False
         if value.op is None or value.op.cost > RECOMPUTE_COST or self._recomputing >= RECOMPUTE_DEPTH:
             return False
@@ -308,6 +308,7 @@ class KernelBuilder(ExpressionTable):
     def _finish(
         self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None
     ) -> Kernel:
+        without = self.fuser.builder.without
         prune = Pruner(self, stores, row_stores, scatter)
         domain, reduced, chunks = self.domain, self.reduced, self.group.chunks
         accesses = prune.accesses
@@ -341,9 +342,10 @@ class KernelBuilder(ExpressionTable):
             chunks=chunks,
             cost=sum(prune.own_costs) + 2.0 * len(accesses),
             reverse=scans and bool(self.group.scan),
+            wide="wide" not in without,
         )
         plan_stages(kernel, prune.stores, prune.costs, prune.depths)
-        if kernel.mode == "column" and scatter is None and _is_walk(kernel):
+        if kernel.mode == "column" and scatter is None and "walk" not in without and _is_walk(kernel):
             kernel.mode = "walk"
         return kernel
 

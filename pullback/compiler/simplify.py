@@ -205,7 +205,7 @@ def _reduce(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype:
         if op.name in ("argmax", "argmin"):
             return filled(b, 0, shape, dtype)
         return reshape(b, x, shape) if x.dtype is dtype else None
-    if op.name in CHUNKED:
+    if op.name in CHUNKED and "chunk" not in b.without:
         return _in_chunks(b, op, x, axes, shape, dtype, node)
     return None
 
@@ -326,6 +326,12 @@ RULES: dict[str, Rule] = {
     ),
 }
 
+#: the rules that only save work; the others rewrite what no kernel can compute
+OPTIONAL = frozenset({
+    "cast", "multiply", "strong_multiply", "strong_product", "divide", "subtract", "negative", "where", "reshape",
+    "broadcast_to", "permute", "slice",
+})  # fmt: skip
+
 
 def simplify(
     b: ValueBuilder,
@@ -338,7 +344,7 @@ def simplify(
 ) -> Value | None:
     """A simpler value equal to ``op(*inputs)``, or None."""
     rule = RULES.get(op.name)
-    if rule is not None:
+    if rule is not None and (op.name not in OPTIONAL or "simplify" not in b.without):
         found = rule(b, op, inputs, attrs, shape, dtype, node)
         if found is not None:
             return found

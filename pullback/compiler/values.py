@@ -63,7 +63,8 @@ class Value:
 class ValueBuilder:
     """Makes values, each distinct one once, in an order where operands come first."""
 
-    def __init__(self, simplify: Any = None) -> None:
+    def __init__(self, simplify: Any = None, without: frozenset[str] = frozenset()) -> None:
+        self.without = without  # passes that are off, from here to the kernels
         self.values: list[Value] = []
         self._shared: dict[Any, Value] = {}
         self._simplify = simplify
@@ -80,6 +81,10 @@ class ValueBuilder:
         node: Node | None = None,
     ) -> Value:
         """The value, shared with an equal earlier one."""
+        if "share" in self.without:
+            value = Value(len(self.values), kind, name, op, inputs, attrs, shape, dtype, node)
+            self.values.append(value)
+            return value
         # Numbers that compare equal need not be the same: 0.0 and -0.0, 1 and True.
         marks = tuple([repr(a) for a in attrs]) if kind == "literal" else attrs
         # Partial reductions are all named so, whatever they fold with.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
+from ..compiler import options
 from ..errors import ArgumentError, NonFiniteError, TraceError
 from ..graph.graph import structural_key
 from ..graph.handle import is_named
@@ -29,27 +30,31 @@ MAX_PROGRAMS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """How values are computed, and what is looked for in them (see runtime/nonfinite.py).
+    """How values are computed, by a compiler without which passes (see compiler/options.py), and what is looked for in
+    them (see runtime/nonfinite.py).
 
     There is one object for each mode, compared by identity: it is part of the key of every jitted call.
     """
 
     backend: Backend
     looks_for: Kinds | None
+    without: frozenset[str]
 
 
 Kinds = Literal["nan", "nonfinite"]
 
-_modes: dict[tuple[Backend, Kinds | None], Mode] = {}
+_modes: dict[tuple[Backend, Kinds | None, frozenset[str]], Mode] = {}
 
 
 def _set(backend: Backend, looks_for: Kinds | None) -> None:
     global _mode
-    _mode = _modes.setdefault((backend, looks_for), Mode(backend, looks_for))
+    key = backend, looks_for, options.disabled()
+    _mode = _modes.setdefault(key, Mode(*key))
 
 
 _mode: Mode
 _set("compiled", None)
+options.watch(lambda: _set(_mode.backend, _mode.looks_for))
 _lock = open_after_fork(threading.RLock())
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
@@ -243,13 +248,16 @@ def _capture(part: list[Node], kept: list[Node]) -> Work:
     for node in arguments:
         if node.buffer is None and node.op.name == "parameter":
             raise _placeholder_error(node, part)
-    if _mode.backend == "reference":
+    mode = _mode
+    if mode.backend == "reference":
         return None, [], kept
+    if mode.without:
+        key = key, mode.without
     program = _programs.get(key)
     if program is None:
         from ..compiler.program import compile_program
 
-        program = compile_program(arguments, kept)
+        program = compile_program(arguments, kept, without=mode.without)
         _programs[key] = program
         if len(_programs) > MAX_PROGRAMS:
             _programs.popitem(last=False)

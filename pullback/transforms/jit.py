@@ -159,7 +159,7 @@ class Jitted:
         except Untraceable:
             return self._function(*args, **kwargs)
         result = variant(leaves, is_new=True)
-        if result is not MISS:
+        if result is not MISS and key[-1] is evaluation._mode:  # else another thread has switched meanwhile
             self._variants[key] = [variant, *self._variants.get(key, [])][:_MAX_VARIANTS]
             if len(self._variants) > _MAX_KEYS:
                 self._variants.pop(next(iter(self._variants)), None)

@@ -34,7 +34,7 @@ class FoldEmitter(KernelEmitter):
         cannot be cut.)"""
         specs = self.kernel.folds
         sums = [n for n in folds if specs[n].instruction == "add" and REGISTER[specs[n].dtype] == "f32"]
-        if not sums or self.kernel.has_scan or self.kernel.reverse:
+        if not sums or not self.kernel.wide or self.kernel.has_scan or self.kernel.reverse:
             return None
         b = self.b
         slots = {n: [self.alloca(b.type("f64")) for _ in range(groups)] for n in sums}
@@ -152,7 +152,7 @@ class FoldEmitter(KernelEmitter):
         """What an element of the array holds: of float32 sums, a float64 one."""
         spec = self.kernel.folds[fold]
         register = REGISTER[spec.dtype]
-        return "f64" if spec.instruction == "add" and register == "f32" else register
+        return "f64" if self.kernel.wide and spec.instruction == "add" and register == "f32" else register
 
     def fold_array(self, fold: int, count: int) -> str:
         """Accumulators for ``count`` vectors of columns."""
