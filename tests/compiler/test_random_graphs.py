@@ -1,0 +1,85 @@
+"""Programs found by hypothesis, compiled and evaluated by the references.
+
+``PULLBACK_FUZZ_EXAMPLES=5000`` tries as many of each kind, different ones at each run; without it a few hundred in all,
+always the same.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import pullback as pb
+from pullback.dtypes import by_name
+from tests.compiler.graphs import DTYPES, EXTENTS, STEPS, compare, data, execute, gradients_of, outputs_of
+
+MANY = int(os.environ.get("PULLBACK_FUZZ_EXAMPLES", "0"))
+
+
+def examples(count: int) -> Any:
+    return settings(
+        max_examples=MANY or count,
+        derandomize=not MANY,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+instructions = st.tuples(st.sampled_from(list(STEPS)), st.lists(st.integers(0, 999), min_size=2, max_size=9))
+shapes = st.lists(st.sampled_from(EXTENTS), max_size=4).map(tuple)
+
+
+@st.composite
+def tensors(draw: Any, dtypes: tuple[str, ...], exact: bool) -> list[Any]:
+    """Up to three inputs: of one shape, or broadcasting against the first."""
+    shape = draw(shapes)
+    while 0 in shape[1:]:
+        shape = shape[1:]
+    inputs = []
+    for number in range(draw(st.integers(1, 3))):
+        mine = shape
+        if number and draw(st.booleans()):
+            mine = tuple([1 if draw(st.booleans()) else extent for extent in shape])
+            mine = mine[draw(st.integers(0, len(mine))) :]
+        inputs.append(pb.asarray(data(mine, draw(st.sampled_from(dtypes)), number, exact)))
+    return inputs
+
+
+@examples(300)
+@given(st.lists(instructions, min_size=1, max_size=14), tensors(DTYPES, True))
+def test_exact_values_of_all_dtypes(program: Any, inputs: Any) -> None:
+    compare(outputs_of(execute(program, inputs, True)), True)
+
+
+@examples(150)
+@given(st.lists(instructions, min_size=1, max_size=12), tensors(("float64",), False))
+def test_float64(program: Any, inputs: Any) -> None:
+    compare(outputs_of(execute(program, inputs, False)), False, 1e-12)
+
+
+@examples(120)
+@given(st.lists(instructions, min_size=1, max_size=10), tensors(("float32",), False))
+def test_float32(program: Any, inputs: Any) -> None:
+    compare(outputs_of(execute(program, inputs, False)), False, 1e-5)
+
+
+@examples(150)
+@given(st.lists(instructions, min_size=1, max_size=9), tensors(("float64",), False))
+def test_gradients(program: Any, inputs: Any) -> None:
+    compare(gradients_of(program, inputs, False), False, 1e-11)
+
+
+@examples(100)
+@given(st.lists(instructions, min_size=1, max_size=9), tensors(("float64", "int32", "bool", "float32"), True))
+def test_gradients_of_exact_values(program: Any, inputs: Any) -> None:
+    """Ties, kinks and repeated positions everywhere."""
+    if any(by_name(x.dtype.name).kind == "f" for x in inputs):
+        compare(gradients_of(program, inputs, True), False, 1e-5 if _holds(inputs, "float32") else 1e-12)
+
+
+def _holds(inputs: Any, name: str) -> bool:
+    return any(x.dtype.name == name for x in inputs)
