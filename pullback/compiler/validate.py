@@ -351,13 +351,23 @@ def _validate_terms(kernel: Kernel, access: Access, high: int, terms: Iterable[t
     """Indices that were checked stay in the buffer. (Of others only the run knows.)"""
     low = 0
     for argument, term in terms:
-        expression = kernel.expressions[argument]
-        if expression[0] == "check":
-            reach = kernel.terms[term] * (kernel.checks[expression[2]][0] - 1)
+        size = _checked_size(kernel, kernel.expressions[argument])
+        if size is not None:
+            reach = kernel.terms[term] * (size - 1)
             low, high = low + min(0, reach), high + max(0, reach)
     base, _ = _reach(access.offset, access.strides, kernel.domain)
     inside = base + low >= 0 and high < access.value.size
     _require(inside, f"checked indices go from {base + low} to {high} in {access.value}")
+
+
+def _checked_size(kernel: Kernel, expression: Expression) -> int | None:
+    """What an index was found to be below, here or in the kernel that stored it."""
+    if expression[0] == "check":
+        return kernel.checks[expression[2]][0]
+    if expression[0] == "load":
+        source = kernel.accesses[expression[1]].value
+        return int(source.attrs[0]) if source.name == "check_index" else None
+    return None
 
 
 def _validate_shift(kernel: Kernel, still: Access, moved: Access, guard: tuple[int, tuple[int, ...]]) -> None:
