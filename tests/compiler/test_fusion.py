@@ -62,6 +62,88 @@ def test_one_kernel(function: Callable[..., Any], expected: list[str]) -> None:
     assert modes(function, X) == expected
 
 
+IMAGES = np.zeros((4, 12, 16, 16), np.float32)
+SCALE, SHIFT = np.ones(48, np.float32), np.zeros(48, np.float32)
+CHANNELS = np.ones(12, np.float32)
+SCORES = np.zeros((4, 48, 48), np.float32)
+
+
+def causal(scores: Any) -> Any:
+    kept = pb.tril(pb.ones((48, 48), dtype="bool"))
+    return F.softmax(pb.where(kept, scores * 0.125, -pb.inf), axis=-1)
+
+
+def cube(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, *rest: pb.sum(function(x, *rest) ** 3)
+
+
+def norm_of(x: Any, weight: Any, bias: Any) -> Any:
+    return F.layer_norm(x, 48, weight, bias)
+
+
+def root_mean_square(x: Any, weight: Any) -> Any:
+    return F.rms_norm(x, 48, weight)
+
+
+def norm_of_groups(x: Any, weight: Any) -> Any:
+    return F.group_norm(x, 3, weight)
+
+
+def norm_of_batch(x: Any, weight: Any) -> Any:
+    return F.batch_norm(x, None, None, weight, training=True)
+
+
+def adam(p: Any, g: Any, m: Any, v: Any) -> Any:
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    return p - 1e-3 * (m / 0.1) / (pb.sqrt(v / 0.001) + 1e-8), m, v
+
+
+def targets(x: Any) -> Any:
+    return F.binary_cross_entropy_with_logits(x, np.ones_like(X))
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "expected"),
+    [
+        (norm_of, (X, SCALE, SHIFT), ["row"]),
+        (pb.grad(cube(norm_of)), (X, SCALE, SHIFT), ["row"]),
+        (pb.grad(cube(norm_of), argnums=(0, 1, 2)), (X, SCALE, SHIFT), ["row", "column", "column"]),
+        (root_mean_square, (X, SCALE), ["row"]),
+        (pb.grad(cube(root_mean_square)), (X, SCALE), ["row"]),
+        (pb.grad(cube(root_mean_square), argnums=(0, 1)), (X, SCALE), ["row", "column"]),
+        (norm_of_groups, (IMAGES, CHANNELS), ["row"]),
+        (pb.grad(cube(norm_of_groups)), (IMAGES, CHANNELS), ["row"]),
+        (norm_of_batch, (IMAGES, CHANNELS), ["row"]),
+        (pb.grad(cube(norm_of_batch)), (IMAGES, CHANNELS), ["row"]),
+        (F.instance_norm, (IMAGES,), ["row"]),
+        (pb.grad(cube(F.instance_norm)), (IMAGES,), ["row"]),
+        (lambda x, g: pb.vjp(lambda x: F.softmax(x, axis=-1), x)[1](g), (X, X), ["row"]),
+        (lambda x, g: pb.vjp(lambda x: F.log_softmax(x, axis=-1), x)[1](g), (X, X), ["row"]),
+        (lambda x: F.softmax(x, axis=0), (X,), ["column"]),
+        (causal, (SCORES,), ["row"]),
+        (pb.grad(cube(causal)), (SCORES,), ["row"]),
+        (lambda x: pb.logsumexp(x, axis=-1), (X,), ["row"]),
+        (pb.grad(lambda x: pb.sum(pb.logsumexp(x, axis=-1))), (X,), ["row"]),
+        (lambda x: pb.std(x, axis=-1), (X,), ["row"]),
+        (pb.grad(cube(lambda x: pb.std(x, axis=-1))), (X,), ["row"]),
+        (lambda x: x / pb.linalg.vector_norm(x, axis=-1, keepdims=True), (X,), ["row"]),
+        (pb.value_and_grad(lambda x: F.mse_loss(x, X)), (X,), ["row"]),
+        (pb.value_and_grad(targets), (X,), ["row"]),
+        (pb.grad(cube(F.silu)), (X,), ["map"]),
+        (adam, (X, X, X, X), ["map"]),
+    ],
+)  # fmt: skip
+def test_norms_losses_and_their_gradients(
+    function: Callable[..., Any], args: tuple[Any, ...], expected: list[str]
+) -> None:
+    assert modes(function, *args) == expected
+
+
+def test_gradient_of_cross_entropy_is_one_kernel_beside_the_count_of_its_labels() -> None:
+    program = program_of(pb.grad(lambda x: F.cross_entropy(x, LABELS)), X)
+    assert sorted(kernel.domain for kernel in program.kernels) == [(64,), (64, 48)]
+
+
 def test_cross_entropy_and_its_gradient_are_one_row_kernel() -> None:
     def loss(x: Any) -> Any:
         return F.cross_entropy(x, LABELS)
