@@ -26,8 +26,8 @@ Instruction = tuple[str, Sequence[int]]
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
-EXTENTS = (1, 2, 3, 5, 8, 17, 0)
-MAX_SIZE = 3000
+EXTENTS = (1, 2, 3, 5, 8, 17, 67, 0)
+MAX_SIZE = 6000
 LIMIT = 8  # of exact values
 
 
@@ -57,6 +57,18 @@ def data(shape: tuple[int, ...], dtype: str, seed: int, exact: bool) -> np.ndarr
     return np.asarray(rng.uniform(-0.9, 0.9, shape)).astype(kind.numpy)
 
 
+def with_special_values(array: np.ndarray, seed: int) -> np.ndarray:
+    """Some elements of floats replaced by NaN, infinities and -0.0, which exact steps pass on exactly."""
+    if by_name(array.dtype.name).kind != "f" or not array.size:
+        return array
+    rng = np.random.default_rng(seed)
+    array = array.copy()
+    for value in (np.nan, np.inf, -np.inf, -0.0):
+        if rng.random() < 0.6:
+            array.reshape(-1)[rng.integers(array.size)] = value
+    return array
+
+
 class Run:
     """A pool of tensors, and the steps that enlarge it."""
 
@@ -67,10 +79,11 @@ class Run:
     # -- picking ------------------------------------------------------------------------------------------------------
 
     def pick(self, c: Choices, rank: int = 0, filled: bool = False) -> Any:
-        """A tensor of at least ``rank`` axes; recent ones come first. ``filled``: one that is not empty."""
+        """A tensor of at least ``rank`` axes; mostly the last one, so that chains get long. ``filled``: one
+        that is not empty."""
         fitting = [t for t in reversed(self.pool) if t.ndim >= rank and (t.size or not filled)]
         if fitting:
-            return c.of(fitting[:6])
+            return fitting[min(c.below(3) * c.below(3), len(fitting) - 1)]
         return pb.asarray(data((3, 2)[: max(rank, 1)], self.pool[0].dtype.name, 1, self.exact))
 
     def partner(self, c: Choices, x: Any) -> Any:
@@ -400,9 +413,41 @@ def compare(outputs: Sequence[Any], exact: bool, tolerance: float = 0.0) -> None
         assert node.buffer is not None
         got = node.buffer.numpy(node.shape, node.dtype.numpy)
         assert got.dtype == value.dtype
+        wide, right = (a.astype(np.float64) if node.dtype.kind == "f" else a for a in (got, value))
         if exact or node.dtype.kind != "f":
-            np.testing.assert_array_equal(got, value, err_msg=repr(node))
+            np.testing.assert_array_equal(wide, right, err_msg=repr(node))
         else:
-            wide, right = got.astype(np.float64), value.astype(np.float64)
             scale = max(1.0, float(np.max(np.abs(right), initial=0.0, where=np.isfinite(right))))
             np.testing.assert_allclose(wide, right, rtol=tolerance, atol=tolerance * scale, err_msg=repr(node))
+
+
+def steps_in_place(program: Sequence[Instruction], arrays: Sequence[np.ndarray], exact: bool) -> list[np.ndarray]:
+    """The state and the results after each of three calls of a jitted step that binds its state anew."""
+    state, *others = (pb.asarray(array) for array in arrays)
+
+    @pb.jit
+    def step() -> list[Any]:
+        made = execute(program, [state, *others], exact)
+        fitting = [t for t in reversed(made) if t.shape == state.shape and t.dtype is state.dtype]
+        if fitting:
+            state.assign(fitting[0])
+        return outputs_of(made)
+
+    results = []
+    for _ in range(3):
+        results += [np.array(output) for output in [*step(), state]]
+    return results
+
+
+def mapped(program: Sequence[Instruction], arrays: Sequence[np.ndarray], exact: bool, whole: bool) -> list[np.ndarray]:
+    """The results of a program over two stacked inputs (the others are shared): by ``vmap``, or else one by one."""
+    stacked, *others = arrays
+
+    def function(x: Any) -> Any:
+        return tuple(outputs_of(execute(program, [x, *others], exact)))
+
+    others = [pb.asarray(array) for array in others]
+    if whole:
+        return [np.array(output) for output in pb.vmap(function)(pb.asarray(stacked))]
+    each = [[np.array(output) for output in function(pb.asarray(x))] for x in stacked]
+    return [np.stack(outputs) for outputs in zip(*each, strict=True)]

@@ -9,12 +9,25 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pullback as pb
 from pullback.dtypes import by_name
-from tests.compiler.graphs import DTYPES, EXTENTS, STEPS, compare, data, execute, gradients_of, outputs_of
+from tests.compiler.graphs import (
+    DTYPES,
+    EXTENTS,
+    STEPS,
+    compare,
+    data,
+    execute,
+    gradients_of,
+    mapped,
+    outputs_of,
+    steps_in_place,
+    with_special_values,
+)
 
 MANY = int(os.environ.get("PULLBACK_FUZZ_EXAMPLES", "0"))
 
@@ -83,3 +96,36 @@ def test_gradients_of_exact_values(program: Any, inputs: Any) -> None:
 
 def _holds(inputs: Any, name: str) -> bool:
     return any(x.dtype.name == name for x in inputs)
+
+
+@examples(80)
+@given(st.lists(instructions, min_size=1, max_size=10), tensors(DTYPES, True), st.integers(0, 99))
+def test_special_values(program: Any, inputs: Any, seed: int) -> None:
+    given = [pb.asarray(with_special_values(np.array(x), seed + n)) for n, x in enumerate(inputs)]
+    compare(outputs_of(execute(program, given, True)), True)
+
+
+@examples(60)
+@given(st.lists(instructions, min_size=1, max_size=10), tensors(DTYPES, True))
+def test_jitted_steps_that_rebind_their_state(program: Any, inputs: Any) -> None:
+    """An output may take over the memory of the state that it replaces."""
+    arrays = [np.array(x) for x in inputs]
+    got = steps_in_place(program, arrays, True)
+    pb.set_backend("reference")
+    try:
+        expected = steps_in_place(program, arrays, True)
+    finally:
+        pb.set_backend("compiled")
+    for value, right in zip(got, expected, strict=True):
+        assert value.dtype == right.dtype
+        np.testing.assert_array_equal(value, right)
+
+
+@examples(60)
+@given(st.lists(instructions, min_size=1, max_size=8), tensors(DTYPES, True))
+def test_mapped_programs(program: Any, inputs: Any) -> None:
+    first, *others = (np.array(x) for x in inputs)
+    arrays = [np.stack([first, data(first.shape, first.dtype.name, 50, True)]), *others]
+    for value, right in zip(mapped(program, arrays, True, True), mapped(program, arrays, True, False), strict=True):
+        assert value.dtype == right.dtype
+        np.testing.assert_array_equal(value, right)
