@@ -61,6 +61,7 @@ class Fuser:
         self.recomputable: dict[int, Free] = {}  # placed values so cheap that no other group need wait for them
         self.copies: dict[int, Value] = {}
         self._last_with_leaf: dict[int, Group] = {}
+        self._commits = 0
 
     # -- looking at operands ------------------------------------------------------------------------------------------
 
@@ -237,6 +238,7 @@ class Fuser:
                 return value
         may_refine = chunks is None and group.chunks is None
         stored: set[int] = set()
+        commits = self._commits
         while True:
             try:
                 plan = self._plan_join(group, value, level, domain, reduced, stored)
@@ -254,6 +256,10 @@ class Fuser:
                     return culprit
         if plan is None:
             return value
+        if commits != self._commits:
+            # What had to be stored on the way was placed meanwhile, with values that were to come along perhaps, or in
+            # this very group.
+            return self._join(group, value, group.domain, group.reduced)
         self._commit(group, domain, reduced, plan)
         return None
 
@@ -384,6 +390,7 @@ class Fuser:
         plan: tuple[list[tuple[Value, str]], int, dict[int, Value]],
     ) -> None:
         arriving, reads, leaves = plan
+        self._commits += 1
         group.domain, group.reduced = domain, reduced
         for member, member_level in arriving:
             free = self.free.pop(member.id, None)

@@ -31,6 +31,8 @@ def validate_plan(plan: Plan) -> None:
     written: dict[int, int] = {}  # value -> the last wave that writes it
     for step in plan.steps:
         for value in step.writes:
+            whole = value is not step.group.target  # else several steps write a part each
+            _require(not (whole and value.id in written), f"step {step.number} writes {value} a second time")
             written[value.id] = max(written.get(value.id, -1), step.wave)
     lives: dict[int, tuple[Value, int, int]] = {}
     for step in plan.steps:

@@ -226,3 +226,18 @@ def test_a_value_that_is_also_part_of_an_array_that_nobody_reads() -> None:
     for node, value in zip(outputs, expected, strict=True):
         assert node.buffer is not None
         np.testing.assert_array_equal(node.buffer.numpy(node.shape, node.dtype.numpy), value)
+
+
+def test_a_table_that_is_read_in_place_too() -> None:
+    """That it must be stored shows only when the product joins a kernel, to which it was about to come along."""
+
+    def function(x: Any, w: Any, i: Any) -> Any:
+        t = pb.clip(x @ w, -1.0, 1.0)
+        return t, pb.sum(t * pb.take(t, i, axis=0), axis=-1)
+
+    rng = np.random.default_rng(3)
+    x, w, i = rng.standard_normal((6, 4)), rng.standard_normal((4, 5)), np.array([3, 0, 3, 5, 1, 1])
+    written = [value.id for step in program_of(function, x, w, i).plan.steps for value in step.writes]
+    assert len(written) == len(set(written))
+    t = np.clip(x @ w, -1, 1)
+    np.testing.assert_allclose(np.asarray(pb.jit(function)(x, w, i)[1]), (t * t[i]).sum(-1), rtol=1e-12)
