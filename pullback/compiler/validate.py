@@ -63,8 +63,8 @@ def _validate_arena(plan: Plan, lives: list[tuple[Value, int, int]]) -> None:
         stop = start + padded(max(1, value.size) * value.dtype.itemsize)
         _require(start >= 0 and stop <= plan.arena_bytes, f"{value} lies outside of the arena")
         for other_start, other_stop, other_begin, other_end, other in placed:
-            apart = stop <= other_start or other_stop <= start or end < other_begin or other_end < begin
-            _require(apart, f"{value} and {other} share memory while both are needed")
+            if stop > other_start and other_stop > start and end >= other_begin and other_end >= begin:
+                raise CompileError(f"invalid: {value} and {other} share memory while both are needed")
         placed.append((start, stop, begin, end, value))
 
 

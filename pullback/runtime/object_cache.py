@@ -173,9 +173,9 @@ def _write(path: Path, code: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         return
-    if _writes % _WRITES_BETWEEN_SWEEPS == 0:
-        _sweep(path.parent)
     _writes += 1
+    if (_writes + os.getpid()) % _WRITES_BETWEEN_SWEEPS == 0:  # a process that writes little seldom sweeps
+        _sweep(path.parent)
 
 
 def _size_limit() -> int:

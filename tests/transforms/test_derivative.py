@@ -52,8 +52,8 @@ def test_a_long_chain_takes_linear_time_and_no_recursion():
             return time.perf_counter() - start, gradient
 
     short, _ = min((seconds(2_000) for _ in range(3)), key=lambda pair: pair[0])
-    long, gradient = seconds(20_000)
-    assert long < 40 * short
+    long, gradient = min((seconds(20_000) for _ in range(2)), key=lambda pair: pair[0])
+    assert long < 50 * short  # a quadratic walk takes a hundred times as long
     assert gradient is not None
     del gradient
 

@@ -15,7 +15,7 @@ from tests.ops.support import Case, grid
 class Square(custom.Rule):
     """The derivative of a square, given by hand."""
 
-    def cotangents(self, node: Node, cotangents: Mapping[int, Node]) -> Sequence[Node | None]:
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool = False) -> Sequence[Node | None]:
         (cotangent,) = cotangents.values()
         return [e.multiply(e.multiply(2, node.inputs[0]), cotangent)]
 
