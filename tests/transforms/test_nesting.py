@@ -66,7 +66,7 @@ def _value(f) -> np.ndarray:
     return np.array(f(pb.asarray(X)))
 
 
-@pytest.mark.parametrize("names", itertools.permutations(TRANSFORMS, 2), ids="-".join)
+@pytest.mark.parametrize("names", list(itertools.permutations(TRANSFORMS, 2)), ids="-".join)
 def test_two_deep(names):
     _check(names)
 
