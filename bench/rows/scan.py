@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..row import Inputs, Job, Target, Timed
+from .memory import build_jax, build_pullback, build_torch
 
 
 def make_matrix(tiny: bool, flat: bool) -> Inputs:
@@ -23,54 +24,14 @@ def make_sequences(tiny: bool) -> Inputs:
     return {"a": rng.random(shape, dtype=np.float32), "b": rng.standard_normal(shape, dtype=np.float32)}
 
 
-def sum_in_pullback(inputs: Inputs, axis: int) -> Job:
-    import pullback as pb
-
-    function = pb.jit(lambda x: pb.cumulative_sum(x, axis=axis))
-    x = pb.asarray(inputs["x"])
-
-    def step() -> Any:
-        y = function(x)
-        pb.eval(y)
-        return y
-
-    return Job(step, lambda y: [np.asarray(y)])
-
-
 def sum_in_numpy(inputs: Inputs, axis: int) -> Job:
     x = inputs["x"]
     out = np.empty_like(x)
     return Job(lambda: np.cumsum(x, axis, out=out), lambda y: [y])
 
 
-def sum_in_torch(inputs: Inputs, axis: int) -> Job:
-    import torch
-
-    x = torch.from_numpy(inputs["x"])
-    return Job(lambda: torch.cumsum(x, axis), lambda y: [y.numpy()])
-
-
-def sum_in_jax(inputs: Inputs, axis: int) -> Job:
-    import jax
-    import jax.numpy as jnp
-
-    function = jax.jit(lambda x: jnp.cumsum(x, axis))
-    x = jnp.asarray(inputs["x"])
-    return Job(lambda: function(x).block_until_ready(), lambda y: [np.asarray(y)])
-
-
-def gradient_in_pullback(inputs: Inputs) -> Job:
-    import pullback as pb
-
-    function = pb.jit(pb.grad(lambda a, b: pb.sum(pb.gated_scan(a, b, axis=1) ** 2), (0, 1)))
-    a, b = pb.asarray(inputs["a"]), pb.asarray(inputs["b"])
-
-    def step() -> Any:
-        y = function(a, b)
-        pb.eval(*y)
-        return y
-
-    return Job(step, lambda y: [np.asarray(g) for g in y])
+def gradient_in_pullback(pb: Any, nn: Any, a: Any, b: Any) -> Any:
+    return pb.grad(lambda a, b: pb.sum(pb.gated_scan(a, b, axis=1) ** 2), (0, 1))(a, b)
 
 
 def gradient_in_numpy(inputs: Inputs) -> Job:
@@ -94,10 +55,8 @@ def gradient_in_numpy(inputs: Inputs) -> Job:
     return Job(step, list)
 
 
-def gradient_in_jax(inputs: Inputs) -> Job:
+def gradient_in_jax(jax: Any, jnp: Any, a: Any, b: Any) -> Any:
     """XLA's parallel scan, over pairs of a gate and a term."""
-    import jax
-    import jax.numpy as jnp
 
     def join(x: Any, y: Any) -> Any:
         return x[0] * y[0], x[1] * y[0] + y[1]
@@ -105,14 +64,16 @@ def gradient_in_jax(inputs: Inputs) -> Job:
     def loss(a: Any, b: Any) -> Any:
         return jnp.sum(jax.lax.associative_scan(join, (a, b), axis=1)[1] ** 2)
 
-    function = jax.jit(jax.grad(loss, (0, 1)))
-    a, b = jnp.asarray(inputs["a"]), jnp.asarray(inputs["b"])
-    return Job(lambda: jax.block_until_ready(function(a, b)), lambda y: [np.asarray(g) for g in y])
+    return jax.grad(loss, (0, 1))(a, b)
 
 
 def _sums(name: str, what: str, axis: int, flat: bool) -> Timed:
-    functions = {"pullback": sum_in_pullback, "numpy": sum_in_numpy, "torch": sum_in_torch, "jax": sum_in_jax}
-    builders = {library: partial(function, axis=axis) for library, function in functions.items()}
+    builders = {
+        "pullback": partial(build_pullback, work=lambda pb, nn, x: pb.cumulative_sum(x, axis=axis)),
+        "numpy": partial(sum_in_numpy, axis=axis),
+        "torch": partial(build_torch, work=lambda torch, functional, x: torch.cumsum(x, axis)),
+        "jax": partial(build_jax, work=lambda jax, jnp, x: jnp.cumsum(x, axis)),
+    }
     # The peers add in float32, whose rounding a million terms show.
     return Timed(name, what, Target(0.5, 1.0), partial(make_matrix, flat=flat), builders, 1e-4, first_call=False)
 
@@ -126,7 +87,11 @@ ROWS = (
         "gradient of sum(h^2), h[t] = a[t] h[t-1] + b[t], 8 x 512 steps x 128 f32",
         Target(0.5, 1.0),
         make_sequences,
-        {"pullback": gradient_in_pullback, "numpy": gradient_in_numpy, "jax": gradient_in_jax},
+        {
+            "pullback": partial(build_pullback, work=gradient_in_pullback),
+            "numpy": gradient_in_numpy,
+            "jax": partial(build_jax, work=gradient_in_jax),
+        },
         tolerance=1e-4,
         first_call=False,
     ),

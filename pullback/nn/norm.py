@@ -86,7 +86,13 @@ class _RunningNorm(Module):
     _ranks: ClassVar[tuple[int, ...]] = ()
 
     def __init__(
-        self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool, dtype: Any
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        dtype: Any = None,
     ) -> None:
         self.num_features = num_features
         self.eps = eps
@@ -135,17 +141,6 @@ class _RunningNorm(Module):
 
 
 class _BatchNorm(_RunningNorm):
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
-
     def forward(self, x: Any) -> Tensor:
         x = self._checked(x)
         uses_input = self.training or self.running_mean is None

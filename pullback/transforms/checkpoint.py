@@ -89,47 +89,38 @@ class _Recompute(Rule):
         self.body = body
         self.hidden = hidden
 
-    def _split(self, node: Node) -> tuple[Sequence[Node], Sequence[Node]]:
+    def _again(
+        self, node: Node, scope: Scope, token: Node | None = None
+    ) -> tuple[list[Node], list[Node], dict[int, Hook]]:
+        """Leaves of ``scope`` for what the body reads, its outputs computed from them, and its hooks.
+
+        token: what the arguments have to wait for.
+        """
         count = len(self.body.placeholders)
-        return node.inputs[:count], node.inputs[count:]
+        before = state.grad_enabled
+        state.grad_enabled = True
+        try:
+            leaves = []
+            for index, value in enumerate(node.inputs[:count]):
+                leaf = alias(barrier(value, token) if token is not None and index in self.body.again else value)
+                leaf.scope = scope
+                leaves.append(leaf)
+            return leaves, *self.body.recompute(leaves, node.inputs[count:])
+        finally:
+            state.grad_enabled = before
 
     def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
-        inputs, kept = self._split(node)
         arrived = [cotangents[key] for key in sorted(cotangents)]
-        before = state.grad_enabled
         with Scope() as scope:
-            state.grad_enabled = True
-            try:
-                token = _token(arrived)
-                leaves = []
-                for index, value in enumerate(inputs):
-                    if token is not None and index in self.body.again:
-                        value = barrier(value, token)
-                    leaf = alias(value)
-                    leaf.scope = scope
-                    leaves.append(leaf)
-                outputs, hooks = self.body.recompute(leaves, kept)
-            finally:
-                state.grad_enabled = before
+            leaves, outputs, hooks = self._again(node, scope, _token(arrived))
             arrived_at = [outputs[key] for key in sorted(cotangents)]
             with own_sites():
                 found = gradients_of(arrived_at, arrived, leaves, scope, hooks if hooked else None)
-        return [*found, *[None] * len(kept)]
+        return [*found, *[None] * (len(node.inputs) - len(leaves))]
 
     def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
-        inputs, kept = self._split(node)
-        before = state.grad_enabled
         with Scope() as scope:
-            state.grad_enabled = True
-            try:
-                leaves = []
-                for value in inputs:
-                    leaf = alias(value)
-                    leaf.scope = scope
-                    leaves.append(leaf)
-                outputs, _ = self.body.recompute(leaves, kept)
-            finally:
-                state.grad_enabled = before
+            leaves, outputs, _ = self._again(node, scope)
             pairs = [(leaf, tangent) for leaf, tangent in zip(leaves, tangents) if tangent is not None]
             with own_sites():
                 return tangents_of(outputs, [leaf for leaf, _ in pairs], [tangent for _, tangent in pairs], scope)

@@ -29,6 +29,7 @@ from ..ops.movement import broadcast_to, uniform_value
 from ..ops.record import NoDerivative
 from ..ops.reduction import reduce_sum
 from ..ops.registry import by_name
+from ..ops.selection import BARRIER
 from ..tensor import Tensor
 from . import pytree
 from .batching import batch_nodes, dependents
@@ -340,7 +341,6 @@ def _without_barriers(
 
 
 # Ops that are linear in all floating operands together and not in one of them: another has to vanish.
-BARRIER = by_name("barrier")
 _SUMS = frozenset(map(by_name, ("add", "subtract", "where", "concat", "pad", "scatter_add", "scatter_set")))
 _PRODUCTS = frozenset(map(by_name, ("multiply", "strong_multiply", "strong_product")))
 _NAMES = frozenset(map(by_name, ("alias", "cast", "negative", "broadcast_to", "reshape", "stop_gradient")))
