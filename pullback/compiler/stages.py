@@ -90,13 +90,26 @@ def plan_stages(kernel: Kernel, stores: list[tuple[int, int]], costs: list[float
 
 def outer_expressions(kernel: Kernel) -> list[bool]:
     """For each expression whether it has one value a row (row, column kernels) or a vector loop (map kernels)."""
-    loops = kernel.row_loops if kernel.mode in ("row", "column", "walk", "sequential") else [kernel.vector_loop]
     if kernel.mode == "scalar":
         return [True] * len(kernel.expressions)
-    outer: list[bool] = []
+    loops = kernel.row_loops if kernel.mode in ("row", "column", "walk", "sequential") else [kernel.vector_loop]
+    return _still_expressions(kernel, loops, [True] * len(kernel.folds))
+
+
+def uniform_expressions(kernel: Kernel) -> list[bool]:
+    """For each expression whether it is the same in all lanes."""
+    if kernel.mode == "scalar":
+        return [True] * len(kernel.expressions)
+    # Where the lanes are columns, each has folds of its own.
+    return _still_expressions(kernel, [kernel.vector_loop], [kernel.mode == "row"] * len(kernel.folds))
+
+
+def _still_expressions(kernel: Kernel, loops: list[int], folds: list[bool]) -> list[bool]:
+    """For each expression whether it stays the same along ``loops``; ``folds`` says so of the folds' results."""
+    found: list[bool] = []
     for expression in kernel.expressions:
         kind = expression[0]
-        still = all(outer[a] for a in expression_arguments(expression))
+        still = all(found[a] for a in expression_arguments(expression))
         if kind in ("load", "lookup"):
             strides = kernel.accesses[expression[1]].strides
             still = still and not any(strides[dim] for dim in loops)
@@ -109,5 +122,7 @@ def outer_expressions(kernel: Kernel) -> list[bool]:
             still = not any(coefficients[dim] for dim in loops)
         elif kind == "scan":
             still = False
-        outer.append(still)
-    return outer
+        elif kind == "fold":
+            still = folds[expression[1]]
+        found.append(still)
+    return found

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import CompileError
 from ..expressions import expression_arguments
 from ..loops import KNOWN_STEPS, Kernel
-from ..stages import outer_expressions
+from ..stages import outer_expressions, uniform_expressions
 from .builder import VectorBuilder
 from .layout import ParameterLayout, main_width, unroll
 from .scalar import emit as emit_instruction
@@ -95,6 +95,7 @@ class KernelEmitter:
         self.b.labels = self.label
         self.layout = ParameterLayout.of(kernel)
         self.outer = outer_expressions(kernel)
+        self.uniform = uniform_expressions(kernel)
         self._labels = itertools.count()
         self._allocas: list[str] = []
         self._entry: list[str] = []
@@ -342,25 +343,36 @@ class KernelEmitter:
                 b, "check_index", "int64", ("int64",), [env[expression[1]]], (self.parameter(size), "")
             )
         if kind == "lookup":
-            pointer, step = self.address(expression[1], point)
-            offsets = self._offsets(expression[3], env)
-            if step != 0:
-                lanes = b.mul(b.iota(), b.splat(str(step), "i64"))
-                offsets = lanes if offsets is None else b.add(offsets, lanes)
-            return b.gather(expression[2], pointer, offsets or b.const(0, "i64"), point.mask)
+            return self._lookup(expression, point, env)
         raise KeyError(kind)
 
-    def carries(self, roots: list[int], known: set[int], count: int = 1) -> Carries:
-        """Slots for the scans that ``roots`` need: of one vector, set to its start, or of ``count`` vectors."""
-        scans: dict[int, Scan] = {}
+    def _lookup(self, expression: tuple[Any, ...], point: Point, env: dict[int, Value]) -> Value:
+        """The element that the indices choose: where all lanes have the same indices, of a row as if it were given."""
+        b = self.b
+        _, access, dtype, terms = expression
+        pointer, step = self.address(access, point)
+        offsets = self._offsets(terms, env)
+        if offsets is not None and all(self.uniform[argument] for argument, _ in terms):
+            pointer = self.emit(f"getelementptr i8, ptr {pointer}, i64 {b.first(offsets)}")
+            offsets = None
+        if offsets is None:
+            return b.load_scalar(dtype, pointer) if step == 0 else b.load_strided(dtype, pointer, step, point.mask)
+        if step != 0:
+            offsets = b.add(offsets, b.mul(b.iota(), b.splat(str(step), "i64")))
+        return b.gather(dtype, pointer, offsets, point.mask)
+
+    def scans(self, roots: list[int], known: set[int]) -> dict[int, Scan]:
+        """The scans that ``roots`` need, by expression."""
+        found: dict[int, Scan] = {}
         for number in self.needed(roots, known):
             expression = self.kernel.expressions[number]
             if expression[0] == "scan":
-                scans[number] = Scan(expression[1], expression[2], expression[4])
-        carries = Carries.allocate(self.b, self.alloca, scans, count)
-        if count == 1:
-            carries.reset(self.b)
-        return carries
+                found[number] = Scan(expression[1], expression[2], expression[4])
+        return found
+
+    def carries(self, roots: list[int], known: set[int]) -> Carries:
+        """Slots for the scans that ``roots`` need, set to their start."""
+        return Carries.allocate(self.b, self.alloca, self.scans(roots, known))
 
     def _shifted(self, expression: tuple[Any, ...], point: Point) -> Value:
         """The element some steps away, 0 where there is none; nothing outside the buffer is read."""

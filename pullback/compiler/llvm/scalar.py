@@ -242,7 +242,7 @@ def _with_order(function: Callable[[VectorBuilder, Value, int], Value]) -> Write
 
 
 def _check_index(b: VectorBuilder, i: Instruction) -> Value:
-    """Negative indices count from the end; one out of range is reported and replaced by the nearest in range."""
+    """Negative indices count from the end; one out of range is reported and replaced by 0."""
     size: str | int = i.attrs[0]
     given = i.args[0]
     # An unsigned 64-bit one too large for i64 turns negative: it is reported so, and is out of range either way.
@@ -252,8 +252,7 @@ def _check_index(b: VectorBuilder, i: Instruction) -> Value:
     wrapped = b.select(b.cmp("lt", index, zero), b.add(index, extent), index) if _may_be_negative(given) else index
     bad = b.cmp("ge", Value(wrapped.ref, "u64"), Value(extent.ref, "u64"))
     b.on_bad_index(bad, index, size)
-    last = b.sub(extent, b.const(1, "i64"))
-    return b.maximum(b.minimum(wrapped, last), zero)
+    return b.select(bad, zero, wrapped)
 
 
 def _may_be_negative(value: Value) -> bool:
