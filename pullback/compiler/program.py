@@ -25,7 +25,7 @@ from . import options
 from .cache import kernel_addresses
 from .contraction import ContractionPlan
 from .fuse import fuse
-from .llvm.layout import ParameterLayout, column_block
+from .llvm.layout import ParameterLayout, column_block, walk_scratch
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
@@ -189,6 +189,7 @@ class Program:
         block = column_block(kernel, self._target, driver.get_num_threads())
         if kernel.mode == "walk":
             params[layout.block] = block
+            scratch = walk_scratch(kernel, self._target, block)
         total, grain = task_counts(kernel, block)
         return driver.Launch(address, params, total, grain, scratch)
 

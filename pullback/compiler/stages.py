@@ -98,7 +98,7 @@ def outer_expressions(kernel: Kernel) -> list[bool]:
 
 def uniform_expressions(kernel: Kernel) -> list[bool]:
     """For each expression whether it is the same in all lanes."""
-    if kernel.mode == "scalar":
+    if not kernel.domain:
         return [True] * len(kernel.expressions)
     # Where the lanes are columns, each has folds of its own.
     return _still_expressions(kernel, [kernel.vector_loop], [kernel.mode == "row"] * len(kernel.folds))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..loops import Kernel
 from .combine import COMBINE, identity
 from .emitter import KernelEmitter
+from .layout import SLOT_BYTES, Record, element_register
+from .target import Target
 from .values import REGISTER, Value
 
 UNSET = -1  # the index that an argmax accumulator starts with
@@ -28,6 +31,10 @@ class WideSums:
 
 class FoldEmitter(KernelEmitter):
     """Adds reductions to the emitter."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        super().__init__(kernel, target)
+        self.record = Record.of(kernel, self.width)
 
     def wide_sums(self, folds: Sequence[int], groups: int) -> WideSums | None:
         """Sums for the float32 additions among ``folds``, set to 0; None if there are none. (A scan's walk has none: it
@@ -146,43 +153,38 @@ class FoldEmitter(KernelEmitter):
             return Value(self.emit(f"load {self.b.type('i64')}, ptr {slots[1]}"), "i64")
         return Value(self.emit(f"load {self.b.type(register)}, ptr {slots[0]}"), register)
 
-    # -- folds of many columns at once, whose accumulators are an array in memory --------------------------------------
+    # -- folds of many columns at once, whose accumulators are in scratch memory ---------------------------------------
 
-    def _element_register(self, fold: int) -> str:
-        """What an element of the array holds: of float32 sums, a float64 one."""
-        spec = self.kernel.folds[fold]
-        register = REGISTER[spec.dtype]
-        return "f64" if self.kernel.wide and spec.instruction == "add" and register == "f32" else register
+    def _element(self, fold: int, record: str) -> tuple[str, str]:
+        """The register of an accumulator, and its address in a vector's record."""
+        offset = self.record.folds[fold]
+        slot = record if offset == 0 else self.emit(f"getelementptr i8, ptr {record}, i64 {offset}")
+        return element_register(self.kernel, fold), slot
 
-    def fold_array(self, fold: int, count: int) -> str:
-        """Accumulators for ``count`` vectors of columns."""
-        return self.alloca(f"[{count} x {self.b.type(self._element_register(fold))}]")
+    def _load_element(self, register: str, slot: str) -> Value:
+        return Value(self.emit(f"load {self.b.type(register)}, ptr {slot}, align {SLOT_BYTES}"), register)
 
-    def _element(self, fold: int, array: str, index: str) -> tuple[str, str]:
-        """The register of an accumulator, and its address."""
-        register = self._element_register(fold)
-        return register, self.emit(f"getelementptr {self.b.type(register)}, ptr {array}, i64 {index}")
+    def _store_element(self, value: Value, slot: str) -> None:
+        self.line(f"  store {self.b.typed(value)}, ptr {slot}, align {SLOT_BYTES}")
 
-    def reset_element(self, fold: int, array: str, index: str) -> None:
+    def reset_element(self, fold: int, record: str) -> None:
         """Set one accumulator to the fold's identity."""
-        register, slot = self._element(fold, array, index)
+        register, slot = self._element(fold, record)
         spec = self.kernel.folds[fold]
-        start = self.b.const(identity(spec.instruction, spec.dtype), register)
-        self.line(f"  store {self.b.typed(start)}, ptr {slot}")
+        self._store_element(self.b.const(identity(spec.instruction, spec.dtype), register), slot)
 
-    def accumulate_element(self, fold: int, array: str, index: str, value: Value) -> None:
+    def accumulate_element(self, fold: int, record: str, value: Value) -> None:
         """Fold one more row into an accumulator. Lanes beyond the last column hold anything: nobody reads them."""
         b = self.b
-        register, slot = self._element(fold, array, index)
-        before = Value(self.emit(f"load {b.type(register)}, ptr {slot}"), register)
-        after = b.combine(COMBINE[self.kernel.folds[fold].instruction], before, b.cast(value, register))
-        self.line(f"  store {b.typed(after)}, ptr {slot}")
+        register, slot = self._element(fold, record)
+        before = self._load_element(register, slot)
+        how = COMBINE[self.kernel.folds[fold].instruction]
+        self._store_element(b.combine(how, before, b.cast(value, register)), slot)
 
-    def finish_element(self, fold: int, array: str, index: str) -> Value:
+    def finish_element(self, fold: int, record: str) -> Value:
         """The fold's value for one vector of columns."""
-        register, slot = self._element(fold, array, index)
-        total = Value(self.emit(f"load {self.b.type(register)}, ptr {slot}"), register)
-        return self.b.cast(total, REGISTER[self.kernel.folds[fold].dtype])
+        register, slot = self._element(fold, record)
+        return self.b.cast(self._load_element(register, slot), REGISTER[self.kernel.folds[fold].dtype])
 
     def publish(self, fold: int, value: Value, env: dict[int, Value]) -> None:
         """Let expressions that read the finished fold find it."""

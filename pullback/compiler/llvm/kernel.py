@@ -15,8 +15,7 @@ from ..expressions import expression_dtype
 from ..loops import Kernel, Scatter, Stage
 from .emitter import Point
 from .folds import SETTLE_AFTER, FoldEmitter, WideSums
-from .layout import WALK_COLUMNS
-from .scans import Carries
+from .scans import Carries, Scan
 from .target import Target
 from .values import STORAGE_SIZE, Value
 
@@ -325,6 +324,7 @@ class KernelWriter(FoldEmitter):
         stores = [store for stage in kernel.stages for store in stage.stores]
         folds = range(len(kernel.folds))
         roots = [kernel.folds[fold].argument for fold in folds] + [expression for _, expression in stores]
+        scans = self.scans(roots, set())
         b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
 
         def task(number: str) -> None:
@@ -336,25 +336,23 @@ class KernelWriter(FoldEmitter):
             pointers = self.advance(bases, indices)
             start = self.emit(f"mul i64 {which}, {block}")
             stop = self.emit(f"call i64 @llvm.smin.i64(i64 {self.emit(f'add i64 {start}, {block}')}, i64 {extent})")
-            count = WALK_COLUMNS // self.width
-            carries = self.carries(roots, set(), count)
-            arrays = {fold: self.fold_array(fold, count) for fold in folds}
             columns = self.emit(f"sub i64 {stop}, {start}")
             vectors = self.emit(f"udiv i64 {self.emit(f'add i64 {columns}, {self.width - 1}')}, {self.width}")
 
             def reset(i: str) -> None:
-                carries.at(b, i).reset(b)
+                record = self.walk_record(i)
+                self.walk_carries(scans, record).reset(b)
                 for fold in folds:
-                    self.reset_element(fold, arrays[fold], i)
+                    self.reset_element(fold, record)
 
             self.loop("0", vectors, 1, reset)
 
             def over_columns(copy: Callable[[str, Value | None, str], None], reverse: bool) -> None:
-                """``copy(position, mask, index)`` for every vector of the block."""
+                """``copy(position, mask, record)`` for every vector of the block."""
 
                 def one(position: str, mask: Value | None) -> None:
                     column = self.emit(f"sub i64 {position}, {start}")
-                    copy(position, mask, self.emit(f"udiv i64 {column}, {self.width}"))
+                    copy(position, mask, self.walk_record(self.emit(f"udiv i64 {column}, {self.width}")))
 
                 def body(positions: list[str], masks: list[Value | None]) -> None:
                     self.interleave(partial(one, *place) for place in zip(positions, masks, strict=True))
@@ -365,29 +363,39 @@ class KernelWriter(FoldEmitter):
                 here = self.advance(pointers, inner)
                 around = {**indices, **inner}
 
-                def copy(position: str, mask: Value | None, index: str) -> None:
-                    point = Point(here, position, around, mask, carries.at(b, index))
+                def copy(position: str, mask: Value | None, record: str) -> None:
+                    point = Point(here, position, around, mask, self.walk_carries(scans, record))
                     env: dict[int, Value] = {}
                     self.evaluate_all(roots, point, env)
                     for access, e in stores:
                         self.store(access, env[e], point)
                     for fold in folds:
-                        self.accumulate_element(fold, arrays[fold], index, env[kernel.folds[fold].argument])
+                        self.accumulate_element(fold, record, env[kernel.folds[fold].argument])
 
                 over_columns(copy, kernel.reverse)
 
             self.nest(kernel.row_loops, self.row_extents(indices), row)
             if kernel.row_stores:
 
-                def finish(position: str, mask: Value | None, index: str) -> None:
+                def finish(position: str, mask: Value | None, record: str) -> None:
                     env: dict[int, Value] = {}
                     for fold in folds:
-                        self.publish(fold, self.finish_element(fold, arrays[fold], index), env)
+                        self.publish(fold, self.finish_element(fold, record), env)
                     self._store_rows(Point(pointers, position, indices, mask), env)
 
                 over_columns(finish, False)
 
         self.tasks(task)
+
+    def walk_record(self, index: str) -> str:
+        """The address of what is carried from row to row for vector number ``index`` of a block."""
+        offset = self.emit(f"mul i64 {index}, {self.record.nbytes}")
+        return self.emit(f"getelementptr i8, ptr %scratch, i64 {offset}")
+
+    def walk_carries(self, scans: dict[int, Scan], record: str) -> Carries:
+        """The carries in a record."""
+        offsets = self.record.scans
+        return Carries(scans, {n: self.emit(f"getelementptr i8, ptr {record}, i64 {offsets[n]}") for n in scans})
 
     def _scatter_roots(self) -> list[int]:
         scatter = self.kernel.scatter

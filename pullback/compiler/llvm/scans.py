@@ -14,6 +14,7 @@ from .combine import COMBINE, identity
 from .values import LLVM_TYPE, REGISTER, Value, is_float
 
 GATED = ("gated", "strong")
+SLOT_ALIGNMENT = 16  # of a carry at least, on the stack or in scratch memory
 
 
 @dataclass(frozen=True)
@@ -168,20 +169,17 @@ class Carries:
     slots: dict[int, str]
 
     @classmethod
-    def allocate(cls, b: VectorBuilder, alloca: Callable[[str], str], scans: dict[int, Scan], count: int) -> Carries:
-        """Slots for ``count`` vectors of each scan."""
-        return cls(scans, {n: alloca(f"[{count} x {b.type(scan.register)}]") for n, scan in scans.items()})
-
-    def at(self, b: VectorBuilder, index: str) -> Carries:
-        """The slots of vector number ``index``."""
-        kinds = {number: b.type(scan.register) for number, scan in self.scans.items()}
-        moved = {n: b.emit(f"getelementptr {kinds[n]}, ptr {slot}, i64 {index}") for n, slot in self.slots.items()}
-        return Carries(self.scans, moved)
+    def allocate(cls, b: VectorBuilder, alloca: Callable[[str], str], scans: dict[int, Scan]) -> Carries:
+        """Slots on the stack for one vector of each scan, set to its start."""
+        carries = cls(scans, {n: alloca(f"{b.type(scan.register)}, align 64") for n, scan in scans.items()})
+        carries.reset(b)
+        return carries
 
     def reset(self, b: VectorBuilder) -> None:
         """Set the carries to where the scans start."""
         for number, scan in self.scans.items():
-            b.lines.append(f"  store {b.typed(b.const(scan.start(), scan.register))}, ptr {self.slots[number]}")
+            start = b.typed(b.const(scan.start(), scan.register))
+            b.lines.append(f"  store {start}, ptr {self.slots[number]}, align {SLOT_ALIGNMENT}")
 
     def advance(
         self, b: VectorBuilder, number: int, operands: Sequence[Value], mask: Value | None, in_row: bool, reverse: bool
@@ -189,10 +187,10 @@ class Carries:
         """The scan's value here; its carry is moved on. in_row: the lanes are steps of one row."""
         scan, slot = self.scans[number], self.slots[number]
         wide = [b.cast(x, scan.register) for x in operands]
-        before = Value(b.emit(f"load {b.type(scan.register)}, ptr {slot}"), scan.register)
+        before = Value(b.emit(f"load {b.type(scan.register)}, ptr {slot}, align {SLOT_ALIGNMENT}"), scan.register)
         if in_row:
             value, carry = scan_lanes(b, scan, before, wide, mask, reverse)
         else:
             value, carry = step(b, scan, before, wide)
-        b.lines.append(f"  store {b.typed(carry)}, ptr {slot}")
+        b.lines.append(f"  store {b.typed(carry)}, ptr {slot}, align {SLOT_ALIGNMENT}")
         return b.cast(value, REGISTER[scan.dtype])
