@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import expand
+from . import convolution, expand
 from .values import Value, ValueBuilder
 
 if TYPE_CHECKING:
@@ -152,10 +152,35 @@ def _permute(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype
         composed = tuple(x.attrs[0][axis] for axis in permutation)
         return b.make(op, (x.inputs[0],), (composed,), shape, dtype, node)
     if x.name == "dot_general":
-        return _swap_contraction(b, x, permutation, shape, node)
-    if sum(extent != 1 for extent in shape) <= 1:
+        swapped = _swap_contraction(b, x, permutation, shape, node)
+        if swapped is not None:
+            return swapped
+    long = [axis for axis in permutation if x.shape[axis] != 1]
+    if long == sorted(long):
         return reshape(b, x, shape)
+    if x.name == "reshape":
+        return _permute_below(b, op, x, long, shape, node)
     return None
+
+
+def _permute_below(
+    b: ValueBuilder, op: Op, x: Value, long: list[int], shape: tuple[int, ...], node: Node | None
+) -> Value | None:
+    """Axes of ``x``, a reshape that only adds or drops axes of extent 1, come in another order: that of its operand.
+
+    long: its axes of other extents, in their new order. What is under the reshape may then take the new order itself.
+    """
+    operand = x.inputs[0]
+    places = [axis for axis, extent in enumerate(operand.shape) if extent != 1]
+    if operand.name not in ("permute", "dot_general") or [operand.shape[a] for a in places] != [
+        extent for extent in x.shape if extent != 1
+    ]:
+        return None
+    place_of = dict(zip(sorted(long), places, strict=True))
+    ones = [axis for axis, extent in enumerate(operand.shape) if extent == 1]
+    order = (*ones, *[place_of[axis] for axis in long])
+    moved = b.make(op, (operand,), (order,), tuple([operand.shape[a] for a in order]), operand.dtype, node)
+    return reshape(b, moved, shape)
 
 
 def _swap_contraction(
@@ -316,6 +341,7 @@ RULES: dict[str, Rule] = {
     "permute": _permute,
     "slice": _slice,
     "dot_general": _contract,
+    "convolution": convolution.convolution,
     "vector_norm": expand.vector_norm,
     **dict.fromkeys(("scan_sum", "scan_prod", "scan_max", "scan_min", "gated_scan", "strong_scan"), _scan),
     **dict.fromkeys(
