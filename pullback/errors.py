@@ -51,3 +51,8 @@ class DeviceError(PullbackError, RuntimeError):
 
 class CompileError(PullbackError, RuntimeError):
     """The compiler met a graph or a kernel that breaks its own rules: a fault of Pullback, please report it."""
+
+
+class PullbackWarning(RuntimeWarning):
+    """The environment is not as it should be (a cache that cannot be used, a setting that cannot be read). Results are
+    right nevertheless. Each cause is told once a process."""

@@ -24,6 +24,7 @@ from .ops import elementwise as ops
 from .ops import leaf, movement
 from .ops.leaf import CONSTANT
 from .ops.registry import by_name
+from .shapes import broadcast_shapes
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,9 +35,12 @@ _NEGATIVE = by_name("negative")
 _OPERANDS: tuple[type, ...] = (np.ndarray, np.generic, bool, int, float, complex, list, tuple)
 
 
-def _operator(name: str, api_name: str, reflected: bool = False, compares: bool = False) -> Callable[[Any, Any], Any]:
-    """The method of a binary operator. Floating tensors of one dtype and shape, and Python numbers, take a short way:
-    an operator costs a few microseconds, and half of that would go into checks that these cases cannot fail."""
+def _operator(
+    name: str, api_name: str, reflected: bool = False, kinds: str = "iuf", compares: bool = False
+) -> Callable[[Any, Any], Any]:
+    """The method of a binary operator. Tensors of one dtype, of the ``kinds`` that need no conversion, and floating
+    ones with Python numbers take a short way: an operator costs a microsecond or two, and half of that again would go
+    into what these cases do not need."""
     op = by_name(name)
     boolean = dtypes.bool_
 
@@ -46,20 +50,25 @@ def _operator(name: str, api_name: str, reflected: bool = False, compares: bool 
         if x.trace is not trace:
             x = self.node
         dtype = x.dtype
-        if dtype.kind == "f":
-            kind = type(other)
-            if kind is Tensor:
-                y = other._node
-                if y.trace is not trace:
-                    y = other.node
-                if dtype is y.dtype and x.shape == y.shape:
-                    if compares:
-                        return Tensor(Node(op, (x, y), (), x.shape, boolean))
-                    return Tensor(Node(op, (x, y), (), x.shape, dtype, x.weak and y.weak))
-            elif kind is float or kind is int:
-                y = Node(CONSTANT, (), (float(other), False), (), dtype, x.weak)
-                pair = (y, x) if reflected else (x, y)
-                return Tensor(Node(op, pair, (), x.shape, boolean if compares else dtype, x.weak and not compares))
+        kind = other.__class__
+        if kind is Tensor:
+            y = other._node
+            if y.trace is not trace:
+                y = other.node
+            if dtype is y.dtype and dtype.kind in kinds:
+                shape = x.shape
+                if shape != y.shape:
+                    shape = broadcast_shapes(shape, y.shape, op=name)
+                if compares:
+                    return Tensor(Node(op, (x, y), (), shape, boolean))
+                return Tensor(Node(op, (x, y), (), shape, dtype, x.weak and y.weak))
+        elif (kind is float or kind is int) and dtype.kind == "f":
+            weak = x.weak
+            y = Node(CONSTANT, (), (float(other), False), (), dtype, weak)
+            pair = (y, x) if reflected else (x, y)
+            if compares:
+                return Tensor(Node(op, pair, (), x.shape, boolean, False, None, y.site))
+            return Tensor(Node(op, pair, (), x.shape, dtype, weak, None, y.site))
         if isinstance(other, (Tensor, *_OPERANDS)):
             function = getattr(_elementwise, api_name)
             return function(other, self) if reflected else function(self, other)
@@ -320,8 +329,6 @@ class Tensor(Methods):
         before = self.node
         node = _convert.as_node(value, before.dtype, "assign")
         if node.shape != before.shape:
-            from .shapes import broadcast_shapes
-
             if broadcast_shapes(node.shape, before.shape, op="assign") != before.shape:
                 raise ShapeError(f"assign: a value of shape {node.shape} does not fit a tensor of shape {before.shape}")
             node = movement.broadcast_to(node, before.shape)
@@ -447,8 +454,8 @@ class Tensor(Methods):
     __rsub__ = _operator("subtract", "subtract", reflected=True)
     __mul__ = _operator("multiply", "multiply")
     __rmul__ = _operator("multiply", "multiply", reflected=True)
-    __truediv__ = _operator("divide", "divide")
-    __rtruediv__ = _operator("divide", "divide", reflected=True)
+    __truediv__ = _operator("divide", "divide", kinds="f")
+    __rtruediv__ = _operator("divide", "divide", reflected=True, kinds="f")
     __floordiv__ = _operator("floor_divide", "floor_divide")
     __rfloordiv__ = _operator("floor_divide", "floor_divide", reflected=True)
     __mod__ = _operator("remainder", "remainder")

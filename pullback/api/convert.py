@@ -70,6 +70,17 @@ def promote(*operands: ArrayLike, op: str = "operation") -> list[Node]:
     Raises DTypeError if the operands have no common dtype, RangeError for a Python int out of the dtype's range.
     """
     nodes: list[Any] = []
+    for x in operands:  # mostly there is nothing to do
+        if x.__class__ is not Tensor:
+            break
+        node = x.node
+        if nodes and node.dtype is not nodes[0].dtype:
+            break
+        nodes.append(node)
+    else:
+        if nodes:
+            return nodes
+    nodes = []
     strong: DType | None = None
     weak: DType | None = None
     for x in operands:

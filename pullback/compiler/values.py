@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompileError
-from ..graph.graph import is_static_constant
 from ..graph.node import Node, topological_order
+from ..graph.structure import is_static_constant
 from ..ops.leaf import PARAMETER
 
 if TYPE_CHECKING:

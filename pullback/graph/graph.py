@@ -1,4 +1,4 @@
-"""Graph: a function of placeholders, as nodes. Tracing, printing, checking, substitution, and the structural key.
+"""Graph: a function of placeholders, as nodes. Tracing, printing, checking, substitution.
 
 Lazy evaluation has no Graph object: its graph is whatever the requested nodes depend on. The functions of this module
 that take ``outputs`` serve both.
@@ -15,8 +15,7 @@ import numpy as np
 from ..errors import CompileError, ShapeError, TraceError
 from .node import Node, hooks_of, topological_order
 from .state import describe_site, state
-
-Key = tuple[Any, ...]
+from .structure import Key, structural_key
 
 
 class Graph:
@@ -238,67 +237,6 @@ def _where(node: Node) -> str:
 
 def _broken(node: Node, what: str) -> None:
     raise CompileError(f"{_where(node)} {what}")
-
-
-def is_static_constant(node: Node) -> bool:
-    """Whether a constant's value is part of the structure. Others are run-time arguments of the program."""
-    value, static = node.attrs
-    return static or value in (0, 1, -1)
-
-
-def structural_key(outputs: Sequence[Node]) -> tuple[Key, list[Node]]:
-    """What the pending graph below ``outputs`` computes, whatever the values it is given.
-
-    Returns ``(key, arguments)``. ``key`` is hashable and equal for two graphs that one program serves. ``arguments``
-    are the nodes whose values the program is given at run time, in the order in which the key meets them: evaluated
-    nodes, placeholders, and constants whose value is not part of the structure.
-    """
-    number: dict[int, int] = {}
-    parts: list[Any] = []
-    arguments: list[Node] = []
-    stack = list(reversed(outputs))
-    while stack:
-        node = stack[-1]
-        ident = id(node)
-        if ident in number:
-            stack.pop()
-            continue
-        if node.buffer is None:
-            inputs = node.inputs
-            if inputs:
-                missing = [operand for operand in inputs if id(operand) not in number]
-                if missing:
-                    stack += missing
-                    continue
-                parts.append(node.op)
-                parts.append(node.attrs)
-                for operand in inputs:
-                    parts.append(number[id(operand)])
-            else:
-                op = node.op
-                parts.append(op)
-                if op.name == "constant":
-                    if is_static_constant(node):
-                        # The text tells 0.0 from -0.0 and 1 from True, and finds nan equal to itself.
-                        parts.append(repr(node.attrs[0]))
-                    else:
-                        arguments.append(node)
-                    parts.append(node.dtype)
-                elif op.name == "parameter":
-                    arguments.append(node)
-                    parts.append(node.shape)
-                    parts.append(node.dtype)
-                else:
-                    parts.append(node.attrs)
-        else:
-            arguments.append(node)
-            parts.append(node.shape)
-            parts.append(node.dtype)
-        stack.pop()
-        number[ident] = len(number)
-    # A tuple of its own: the numbers must not read as more operands of the last node.
-    parts.append(tuple([number[id(output)] for output in outputs]))
-    return tuple(parts), arguments
 
 
 def lineage(node: Node) -> tuple[Node, ...]:

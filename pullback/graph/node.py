@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
 from sys import _getframe
 
+_MAX_FILES = 1 << 12
+
+
+class _Files(dict[str, bool]):
+    """By the name of a source file: whether it is part of the package."""
+
+    def __missing__(self, name: str) -> bool:
+        if len(self) >= _MAX_FILES:
+            self.clear()
+        inside = self[name] = name.startswith(PACKAGE_DIRECTORY)
+        return inside
+
+
+_is_inside = _Files()
+
 
 class Node:
     """One value: ``op(*inputs, **attrs)``.
@@ -30,7 +45,7 @@ class Node:
     buffer: the evaluated value, C-contiguous, or None.
     rg, scope: see tracking.py.   constant: made under ``no_grad``.
     trace: the jit trace that made this node, or None.   epoch: how many evaluations there had been.
-    site: code object and instruction of the user's line that made it.
+    site: code object and instruction of the user's line that made it; looked for unless it is given.
     handles: weak references to the tensors that name this node.
     hooks: functions of its gradient (transforms/backward.py); most nodes do not have the attribute.
     """
@@ -53,6 +68,7 @@ class Node:
         dtype: DType,
         weak: bool = False,
         buffer: Buffer | None = None,
+        site: Site | None = None,
     ) -> None:
         self.op = op
         self.inputs = inputs
@@ -62,11 +78,12 @@ class Node:
         self.weak = weak
         self.buffer = buffer
         self.handles: Any = None
-        self.trace = state.trace
-        self.epoch = state.epoch
+        here = state.__dict__
+        self.trace = here["trace"]
+        self.epoch = here["epoch"]
         rg = False
         scope: Scope | None = None
-        if state.grad_enabled:
+        if here["grad_enabled"]:
             self.constant = False
             for node in inputs:
                 if node.rg:
@@ -80,15 +97,16 @@ class Node:
             self.constant = True
         self.rg = rg
         self.scope = scope
-        site = state.site
         if site is None:
-            frame = _getframe(1)
-            while frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY):
-                back = frame.f_back
-                if back is None:
-                    break
-                frame = back
-            site = (frame.f_code, frame.f_lasti)
+            site = here["site"]
+            if site is None:
+                frame = _getframe(1)
+                while _is_inside[frame.f_code.co_filename]:
+                    back = frame.f_back
+                    if back is None:
+                        break
+                    frame = back
+                site = frame.f_code, frame.f_lasti
         self.site: Site = site
 
     @property

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import warnings
 from types import CodeType
 from typing import TYPE_CHECKING, Any
+
+from ..errors import PullbackWarning
 
 if TYPE_CHECKING:
     from weakref import ReferenceType
@@ -22,15 +26,14 @@ Site = tuple[CodeType, int, *tuple[str, ...]]
 
 
 class State(threading.local):
-    """Thread-local; the class attributes are each thread's start."""
-
-    trace: Trace | None = None
-    scope: Scope | None = None  # innermost open derivative scope
-    grad_enabled: bool = True
-    site: Site | None = None  # set while the package builds nodes on behalf of an earlier line
-    epoch: int = 0  # how many evaluations there have been
+    """Thread-local. Each attribute is set by ``__init__``: whoever needs several reads ``state.__dict__``, once."""
 
     def __init__(self) -> None:
+        self.trace: Trace | None = None
+        self.scope: Scope | None = None  # innermost open derivative scope
+        self.grad_enabled: bool = True
+        self.site: Site | None = None  # set while the package builds nodes on behalf of an earlier line
+        self.epoch: int = 0  # how many evaluations there have been
         # Weak references to tensors that were given a new value since the last evaluation, by id.
         self.changed: dict[int, ReferenceType[Handle]] = {}
 
@@ -63,3 +66,17 @@ def describe_site(site: Site | None) -> str:
 def describe_derivative(site: Site | None) -> str:
     """``in the derivative of sqrt``, or nothing for what the user's line made itself."""
     return "" if site is None else " ".join([f"in the derivative of {name}" for name in reversed(site[2:])])
+
+
+_warned: set[str] = set()
+
+
+def warn_once(cause: str, message: str) -> None:
+    """A PullbackWarning at the user's line, unless there has been one for ``cause`` in this process."""
+    if cause in _warned:
+        return
+    _warned.add(cause)
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, PullbackWarning, stacklevel=level)

@@ -212,9 +212,12 @@ class Binary(Protocol):
 
 def unary_function(op: Op) -> Unary:
     """The function that makes ``op``'s nodes."""
+    infer = op.infer
 
     def apply(x: Node) -> Node:
-        return bind(op, (x,), (), x.weak)
+        inputs = (x,)
+        shape, dtype = infer(inputs)
+        return Node(op, inputs, (), shape, dtype, x.weak)
 
     return _named(apply, op)
 
@@ -231,11 +234,14 @@ def rounding_function(op: Op) -> Unary:
 def binary_function(op: Op) -> Binary:
     """The function that makes ``op``'s nodes."""
     keeps_weak = op.derivative is not BOOL_RESULT
+    infer = op.infer
 
     def apply(x: Operand, y: Operand) -> Node:
         if x.__class__ is not Node or y.__class__ is not Node:
             x, y = as_nodes(op.name, x, y)
-        return bind(op, (x, y), (), x.weak and y.weak and keeps_weak)
+        inputs = (x, y)
+        shape, dtype = infer(inputs)
+        return Node(op, inputs, (), shape, dtype, x.weak and y.weak and keeps_weak)
 
     return _named(apply, op)
 

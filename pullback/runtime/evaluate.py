@@ -8,7 +8,6 @@ contraction that a derivative may still need, so nothing is computed twice.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,16 +15,16 @@ from typing import Any, Literal
 
 from ..compiler import options
 from ..errors import ArgumentError, NonFiniteError, TraceError
-from ..graph.graph import structural_key
-from ..graph.handle import is_named
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site, open_after_fork, state
+from ..graph.structure import Structure
 from ..graph.tracking import is_tracked
+from .programs import Programs
 
 Backend = Literal["compiled", "reference"]
 
 MAX_GRAPH = 1000  # nodes in one program; a longer pending graph is cut
-MAX_PROGRAMS = 4096
+MAX_PROGRAMS = 2048  # in each of two generations
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,7 @@ _mode: Mode
 _set("compiled", None)
 options.watch(lambda: _set(_mode.backend, _mode.looks_for))
 _lock = open_after_fork(threading.RLock())
-_programs: OrderedDict[Any, Any] = OrderedDict()
+_programs = Programs(MAX_PROGRAMS)
 
 
 def set_backend(name: Backend) -> None:
@@ -116,25 +115,23 @@ class debug_nans:
         _set(_mode.backend, self._before)
 
 
-def _is_evaluated(node: Node) -> bool:
-    return node.buffer is not None
-
-
 def evaluate(nodes: Sequence[Node]) -> None:
     """Give every one of ``nodes`` a buffer.
 
     Raises TraceError where one depends on a placeholder of a running transform, IndexError for an index out of range.
     """
-    if all(node.buffer is not None for node in nodes):
+    pending = [node for node in nodes if node.buffer is None]
+    if not pending:
         return
-    changed = _take_changed()
-    if changed:
-        try:
-            _evaluate([*nodes, *changed])
-            return
-        except (IndexError, TraceError):
-            pass  # if the fault is theirs, what was asked for can still be had
-    _evaluate(nodes)
+    if state.changed and state.trace is None:
+        changed = _take_changed()
+        if changed:
+            try:
+                _evaluate([*pending, *changed])
+                return
+            except (IndexError, TraceError):
+                pass  # if the fault is theirs, what was asked for can still be had
+    _evaluate(pending)
 
 
 def _take_changed() -> list[Node]:
@@ -143,33 +140,32 @@ def _take_changed() -> list[Node]:
     They are the state of a loop (a parameter after its update, a gradient): evaluated now, in the same program, they
     cannot grow into a history that every later evaluation goes through again.
     """
-    if state.trace is not None or not state.changed:
-        return []
     handles = [reference() for reference in state.changed.values()]
     state.changed.clear()
     return [handle._node for handle in handles if handle is not None and handle._node.buffer is None]
 
 
-def _evaluate(nodes: Sequence[Node]) -> None:
+def _evaluate(nodes: list[Node]) -> None:
+    """Give the pending ``nodes`` their buffers."""
     state.epoch += 1
     if _mode.looks_for is not None:
         _evaluate_and_look(nodes, _mode.looks_for)
         return
     with _lock:
-        order = topological_order([node for node in nodes if node.buffer is None], _is_evaluated)
-        pieces = _cut(order, nodes)
-        if len(pieces) == 1:
-            work = _capture(*pieces[0])
-        else:
-            for piece in pieces:
-                _finish(*_run(_capture(*piece)))
+        structure = Structure([node for node in nodes if node.buffer is None])
+        if len(structure.nodes) > MAX_GRAPH:
+            for kept in _pieces(structure):
+                part = Structure(kept, keep=False)
+                _finish(kept, _run(*_prepare(part)))
             return
-    done = _run(work)
+        work = _prepare(structure)
+    kept = structure.kept
+    buffers = _run(*work)
     with _lock:
-        _finish(*done)
+        _finish(kept, buffers)
 
 
-def _evaluate_and_look(nodes: Sequence[Node], kinds: Kinds) -> None:
+def _evaluate_and_look(nodes: list[Node], kinds: Kinds) -> None:
     """As ``_evaluate``; NonFiniteError for a bad value leaves every node as it was."""
     from .nonfinite import look_at
 
@@ -177,8 +173,9 @@ def _evaluate_and_look(nodes: Sequence[Node], kinds: Kinds) -> None:
         pending = [node for node in nodes if node.buffer is None]
         done: list[Node] = []
         try:
-            for piece in _cut(topological_order(pending, _is_evaluated), nodes):
-                kept, buffers = _run(_capture(*piece))
+            structure = Structure(pending)
+            for kept in _pieces(structure):
+                buffers = _run(*_prepare(Structure(kept, keep=False)))
                 done += kept
                 _hand_out(kept, buffers)
             look_at(pending, kinds)
@@ -189,83 +186,55 @@ def _evaluate_and_look(nodes: Sequence[Node], kinds: Kinds) -> None:
         _let_go(done)
 
 
-def _cut(order: list[Node], requested: Sequence[Node]) -> list[tuple[list[Node], list[Node]]]:
-    """The graph in pieces of at most MAX_GRAPH nodes: for each its nodes, and those of them that must be kept."""
-    wanted = {id(node) for node in requested}
-    pieces = []
-    if len(order) <= MAX_GRAPH:
-        ranges = [(0, len(order))]
-    else:
-        ranges = [(start, min(start + MAX_GRAPH, len(order))) for start in range(0, len(order), MAX_GRAPH)]
-    older = _used_across_evaluations(order)
-    last_use: dict[int, int] = {}
-    if len(ranges) > 1:
-        for position, node in enumerate(order):
+def _pieces(structure: Structure) -> list[list[Node]]:
+    """The graph in pieces of at most MAX_GRAPH nodes, inputs before users: for each, the nodes that must be kept."""
+    order = topological_order(structure.kept, lambda node: node.buffer is not None)
+    last_use: dict[Node, int] = {}
+    for position, node in enumerate(order):
+        if node.buffer is None:
             for operand in node.inputs:
-                last_use[id(operand)] = position
-    for start, stop in ranges:
-        part = order[start:stop]
-        kept = []
-        for node in part:
-            if node.buffer is not None or (not node.inputs and node.op.name in ("constant", "parameter")):
-                if id(node) not in wanted:
-                    continue
-            if (
-                id(node) in wanted
-                or last_use.get(id(node), -1) >= stop
-                or id(node) in older
-                or is_named(node)
-                or (node.op.kind == "contraction" and is_tracked(node))
-            ):
-                kept.append(node)
-        pieces.append((part, [node for node in kept if node.buffer is None]))
+                last_use[operand] = position
+    wanted = set(structure.kept)
+    pieces = []
+    for start in range(0, len(order), MAX_GRAPH):
+        stop = start + MAX_GRAPH
+        piece = [
+            node for node in order[start:stop]
+            if node in wanted
+            or (last_use.get(node, -1) >= stop and node.inputs and node.buffer is None)
+        ]
+        if piece:
+            pieces.append(piece)
     return pieces
 
 
-def _used_across_evaluations(order: list[Node]) -> set[int]:
-    """Pending nodes that an earlier evaluation passed by and that a later node uses: values that live on.
-
-    They are kept, so that a loop which only ever asks for something else does not compute them from the start again.
-    """
-    found: set[int] = set()
-    for node in order:
-        if node.buffer is None:
-            for operand in node.inputs:
-                if operand.epoch < node.epoch and operand.buffer is None:
-                    while operand.op.kind == "view" and operand.buffer is None:
-                        operand = operand.inputs[0]
-                    if operand.buffer is None and operand.inputs:
-                        found.add(id(operand))
-    return found
-
-
-Work = tuple[Any, list[Any], list[Node]]
-
-
-def _capture(part: list[Node], kept: list[Node]) -> Work:
-    """The program for ``kept``, its inputs' values, and ``kept``."""
-    key, arguments = structural_key(kept)
+def _prepare(structure: Structure) -> tuple[Any, list[Any], list[Node]]:
+    """The program of a graph, the values that it is given, and what it computes."""
+    arguments, kept = structure.arguments, structure.kept
+    values = []
     for node in arguments:
-        if node.buffer is None and node.op.name == "parameter":
-            raise _placeholder_error(node, part)
+        buffer = node.buffer
+        if buffer is not None:
+            values.append(buffer)
+        elif node.op.name == "constant":
+            values.append(node.attrs[0])
+        else:
+            raise _placeholder_error(node, structure.nodes)
     mode = _mode
     if mode.backend == "reference":
         return None, [], kept
-    if mode.without:
-        key = key, mode.without
+    key = (structure.key, mode.without) if mode.without else structure.key
     program = _programs.get(key)
     if program is None:
         from ..compiler.program import compile_program
 
         program = compile_program(arguments, kept, without=mode.without)
-        _programs[key] = program
-        if len(_programs) > MAX_PROGRAMS:
-            _programs.popitem(last=False)
-    return program, [node.attrs[0] if node.buffer is None else node.buffer for node in arguments], kept
+        _programs.add(key, program)
+    return program, values, kept
 
 
-def _placeholder_error(placeholder: Node, part: list[Node]) -> TraceError:
-    user = next((node for node in part if placeholder in node.inputs), placeholder)
+def _placeholder_error(placeholder: Node, nodes: list[Node]) -> TraceError:
+    user = next((node for node in nodes if placeholder in node.inputs), placeholder)
     where = "jit" if state.trace is not None else "a transform (vmap, or a finished trace)"
     return TraceError(
         f"the value of a traced tensor is not known inside {where}; it comes from {describe_site(user.site)}. "
@@ -274,14 +243,14 @@ def _placeholder_error(placeholder: Node, part: list[Node]) -> TraceError:
     )
 
 
-def _run(work: Work) -> tuple[list[Node], list[Any]]:
-    program, values, kept = work
+def _run(program: Any, values: list[Any], kept: list[Node]) -> list[Any]:
     if program is None:
         from .reference import evaluate_reference
 
         evaluate_reference(kept)
-        return kept, []
-    return kept, program(values)
+        return []
+    buffers: list[Any] = program(values)
+    return buffers
 
 
 def _finish(kept: list[Node], buffers: list[Any]) -> None:
@@ -291,7 +260,7 @@ def _finish(kept: list[Node], buffers: list[Any]) -> None:
 
 
 def _hand_out(kept: list[Node], buffers: list[Any]) -> None:
-    for node, buffer in zip(kept, buffers, strict=False):
+    for node, buffer in zip(kept, buffers):
         if node.buffer is None:
             node.buffer = buffer
 

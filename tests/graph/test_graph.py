@@ -12,8 +12,9 @@ import pytest
 
 import pullback as pb
 from pullback import CompileError, Graph, ShapeError, dtypes
-from pullback.graph.graph import structural_key, substitute, validate
+from pullback.graph.graph import substitute, validate
 from pullback.graph.node import Node
+from pullback.graph.structure import structural_key
 from pullback.ops import elementwise as e
 from pullback.ops import leaf, movement, reduction
 from pullback.runtime.reference import reference_values

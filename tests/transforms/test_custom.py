@@ -295,7 +295,7 @@ def test_a_tensor_in_the_closure_is_refused():
 
 def test_programs_are_shared_between_new_functions():
     """A rule is no part of a program's structure."""
-    from pullback.graph.graph import structural_key
+    from pullback.graph.structure import structural_key
 
     def key(scale):
         f = pb.custom_vjp(lambda x: pb.exp(x))
