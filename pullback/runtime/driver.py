@@ -28,7 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError
+from ..graph.state import warn_once
 from . import driver_ir, object_cache
+
+#: of one program; a thread takes memory, and more of them than processors gain nothing
+MAX_THREADS = max(1024, os.cpu_count() or 1)
 
 
 class Launch(NamedTuple):
@@ -206,7 +210,7 @@ def get_num_threads() -> int:
     """Threads that run a program, the calling one included.
 
     At first PULLBACK_NUM_THREADS, or else the processors that the process may use: its affinity and its control
-    group's quota are obeyed.
+    group's quota are obeyed. Where PULLBACK_NUM_THREADS is no number of threads, a warning says so.
     """
     global _threads
     if _threads is None:
@@ -217,12 +221,12 @@ def get_num_threads() -> int:
 def set_num_threads(n: int) -> None:
     """Let programs run on ``n`` threads, the calling one included. Results do not depend on it, bit for bit.
 
-    Raises ArgumentError where ``n`` is not a positive integer.
+    Raises ArgumentError where ``n`` is below 1 or above ``MAX_THREADS`` (1024, or the machine's processors if more).
     """
     global _threads
     count = operator.index(n)
-    if count < 1:
-        raise ArgumentError(f"set_num_threads: the number of threads must be at least 1, got {n}")
+    if not 1 <= count <= MAX_THREADS:
+        raise ArgumentError(f"set_num_threads: the number must be at least 1 and at most {MAX_THREADS}, got {n}")
     with _lock:
         _threads = count
         if _native is not None:
@@ -230,12 +234,23 @@ def set_num_threads(n: int) -> None:
 
 
 def default_num_threads() -> int:
-    """What ``get_num_threads`` starts with. Raises ArgumentError where PULLBACK_NUM_THREADS is no positive integer."""
+    """What ``get_num_threads`` starts with. Warns where PULLBACK_NUM_THREADS is set to what is no number of threads."""
     text = os.environ.get("PULLBACK_NUM_THREADS", "").strip()
+    chosen = int(text) if text.isdecimal() and len(text) < 20 else 0
+    if 1 <= chosen <= MAX_THREADS:
+        return chosen
+    found = _usable_processors()
     if text:
-        if not text.isdecimal() or int(text) < 1:
-            raise ArgumentError(f"PULLBACK_NUM_THREADS must be a positive integer, got {text!r}")
-        return int(text)
+        warn_once(
+            "PULLBACK_NUM_THREADS",
+            f"PULLBACK_NUM_THREADS must be an integer from 1 to {MAX_THREADS}, got {text!r}: "
+            f"{found} threads are used, as if it were not set",
+        )
+    return found
+
+
+def _usable_processors() -> int:
+    """Processors that the process may use, by its affinity and its control group's quota."""
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))
     else:

@@ -3,7 +3,8 @@
 An entry is one file, named by everything that its code depends on: what the code was made from, the sources of this
 package that make it, LLVM, the processor and its features. It is written under a temporary name and renamed, carries a
 checksum, and is read only if the directory and the file belong to the user and nobody else may write them. Whatever is
-damaged, foreign or unreadable is compiled again; nothing here can make a program fail.
+damaged, foreign or unreadable is compiled again; nothing here can make a program fail. What is not as it should be is
+told once a process, as a PullbackWarning.
 
 ``PULLBACK_CACHE_DIR`` names the directory, and switches the cache off where it is empty. Without it the cache lies in
 the user's cache directory. Entries that were not used for longest are removed when all of them together pass
@@ -24,6 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import CompileError
+from ..graph.state import warn_once
 from . import llvm_engine
 
 ENVIRONMENT_VARIABLE = "PULLBACK_CACHE_DIR"
@@ -59,10 +61,12 @@ def compile_cached(
     if path is not None:
         code = _read(path)
         if code is not None:
-            with contextlib.suppress(CompileError):  # an entry that does not link is as good as damaged
+            try:
                 addresses = llvm_engine.load_object(code, names)
                 _hits += 1
                 return addresses
+            except CompileError:
+                _warn_of_entry(path, "does not link")
     code = llvm_engine.emit_object(make_ir(), quick)
     addresses = llvm_engine.load_object(code, names)  # first: what does not link is not kept
     if path is not None:
@@ -95,9 +99,19 @@ def directory() -> Path | None:
 def _entry(source: bytes, quick: bool) -> Path | None:
     try:
         root = directory()
-        if root is None or not _is_private(root):
+        if root is None:
             return None
-    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
+        fault = _fault(root)
+    except OSError as error:
+        fault = f"{os.fspath(root)!r} cannot be used: {error.strerror or error}"
+    except RuntimeError:
+        fault = "there is no home directory"
+    if fault is not None:
+        warn_once(
+            "cache directory",
+            f"compiled code is not kept on disk: {fault}. Let {ENVIRONMENT_VARIABLE} name a directory of your own, "
+            "or nothing, to do without",
+        )
         return None
     name = _DIGEST(b"\0".join([_generator(), llvm_engine.target_key().encode(), b"01"[quick : quick + 1], source]))
     return root / f"{name.hexdigest()}{_SUFFIX}"
@@ -114,13 +128,15 @@ def _generator() -> bytes:
     return found.digest()
 
 
-def _is_private(root: Path) -> bool:
-    """Make the directory if need be; whether it is the user's and closed to others."""
+def _fault(root: Path) -> str | None:
+    """Make the directory if need be; why it may not be used: it must be the user's, and closed to others."""
     with contextlib.suppress(FileExistsError):
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(mode=0o700)
     status = root.lstat()
-    return stat.S_ISDIR(status.st_mode) and _belongs_to_user(status)
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{os.fspath(root)!r} is {'a link' if stat.S_ISLNK(status.st_mode) else 'no directory'}"
+    return None if _belongs_to_user(status) else f"others may write to {os.fspath(root)!r}"
 
 
 def _belongs_to_user(status: os.stat_result) -> bool:
@@ -134,24 +150,37 @@ def _belongs_to_user(status: os.stat_result) -> bool:
 
 def _read(path: Path) -> bytes | None:
     """The object code of an entry, if it is there and whole."""
+    # A pipe of that name must not stop us.
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_BINARY", "O_NONBLOCK", "O_CLOEXEC"))
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
-    except OSError:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _warn_of_entry(path, f"cannot be read ({error.strerror})")
         return None
     try:
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or not _belongs_to_user(status):
+                _warn_of_entry(path, "could have been written by others")
                 return None
             data = file.read()
-    except OSError:
+    except OSError as error:
+        _warn_of_entry(path, f"cannot be read ({error.strerror})")
         return None
     head = len(_MAGIC) + _DIGEST().digest_size
     code = data[head:]
     if data[:head] != _MAGIC + _DIGEST(code).digest():
+        _warn_of_entry(path, "is damaged")
         return None
     _mark_used(path, status)
     return code
+
+
+def _warn_of_entry(path: Path, fault: str) -> None:
+    folder = os.fspath(path.parent)
+    warn_once("cache entry", f"the entry {path.name} of compiled code in {folder!r} {fault}: it is compiled again")
 
 
 def _mark_used(path: Path, status: os.stat_result) -> None:
@@ -168,10 +197,15 @@ def _write(path: Path, code: bytes) -> None:
         with open(descriptor, "wb") as file:
             file.write(_MAGIC + _DIGEST(code).digest() + code)
         os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        warn_once(
+            "cache write",
+            f"compiled code is not kept on disk: {os.fspath(path.parent)!r} cannot be written: "
+            f"{error.strerror or error}",
+        )
         return
     _writes += 1
     if (_writes + os.getpid()) % _WRITES_BETWEEN_SWEEPS == 0:  # a process that writes little seldom sweeps
@@ -179,11 +213,14 @@ def _write(path: Path, code: bytes) -> None:
 
 
 def _size_limit() -> int:
-    text = os.environ.get(SIZE_VARIABLE, "")
-    try:
-        return int(text) if text else _DEFAULT_SIZE
-    except ValueError:
-        return _DEFAULT_SIZE
+    text = os.environ.get(SIZE_VARIABLE, "").strip()
+    if text.isdecimal() and len(text) < 20:
+        return int(text)
+    if text:
+        warn_once(
+            SIZE_VARIABLE, f"{SIZE_VARIABLE} must be a number of bytes, got {text!r}: {_DEFAULT_SIZE} are used"
+        )
+    return _DEFAULT_SIZE
 
 
 def _sweep(root: Path) -> None:
