@@ -13,6 +13,8 @@ Every claim is for some chunk, so one of the ranges has it.
 How workers sleep. A worker that found no ticket for a while counts itself in ``@sleepers`` under the mutex, looks once
 more at ``@ticket`` and waits on the condition. The owner stores ``@ticket`` and then reads ``@sleepers``. Both pairs
 are sequentially consistent, so one of the two sees the other; and the mutex makes the wake-up wait for the sleep.
+While it looks it offers its processor to whoever waits for it: the system may wake it on the owner's, and a wave of
+100 us after a millisecond of Python then took 620 us, the time that the worker spun.
 """
 
 from __future__ import annotations
@@ -234,6 +236,7 @@ pausing:
   %timed = icmp eq i64 %round, 0
   br i1 %timed, label %timing, label %spin
 timing:
+  %y = call i32 @sched_yield()
   %time = call i64 @now(ptr %timespec)
   %spent = sub i64 %time, %start
   %enough = icmp sgt i64 %spent, $SPIN
