@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..errors import GradientError
 from ..graph.graph import lineage
@@ -54,12 +55,16 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
     else:
         (cotangent,) = matching("backward", "gradient", [node], pytree.structure(tensor), gradient)
     leaves, hooks = _leaves(node)
+    if state.trace is not None:
+        if not create_graph:
+            state.trace.consume([node])
+    elif node.buffer is None:
+        # Who asks for the gradient mostly looks at the loss as well: computed together, they are one program.
+        state.changed[id(tensor)] = ref(tensor)
     if create_graph:
         found = gradients_of([node], [cotangent], leaves, hooks=hooks)
         _collect(leaves, found)
         return
-    if state.trace is not None:
-        state.trace.consume([node])
     with no_grad():
         found = gradients_of([node], [cotangent], leaves, hooks=hooks)
         _collect(leaves, found)
