@@ -173,7 +173,7 @@ class _Builder:
         """The phases of each axis as neighbours along it."""
         rank = len(axes)
         if all(a.phases == a.spacing == 1 for a in axes):
-            return product
+            return self.reshape(product, product.shape[: LEAD + rank])
         paired = [p for a in range(LEAD, LEAD + rank) for p in (a, a + rank)]
         x = self.permute(product, (0, 1, 2, *paired))
         missing = [n for a in axes for n in (0, a.spacing - a.phases)]  # phases that no tap reaches

@@ -21,6 +21,12 @@ from .classification import binary_cross_entropy_with_logits as binary_cross_ent
 from .classification import cross_entropy as cross_entropy
 from .classification import masked_cross_entropy as masked_cross_entropy
 from .classification import nll_loss as nll_loss
+from .convolution import conv1d as conv1d
+from .convolution import conv2d as conv2d
+from .convolution import conv3d as conv3d
+from .convolution import conv_transpose1d as conv_transpose1d
+from .convolution import conv_transpose2d as conv_transpose2d
+from .convolution import conv_transpose3d as conv_transpose3d
 from .ctc import ctc_loss as ctc_loss
 from .distance import cosine_embedding_loss as cosine_embedding_loss
 from .distance import cosine_similarity as cosine_similarity
@@ -34,6 +40,8 @@ from .normalization import instance_norm as instance_norm
 from .normalization import layer_norm as layer_norm
 from .normalization import rms_norm as rms_norm
 from .operands import along_axis, float_tensor, narrowed, wide_inside, widened
+from .patches import fold as fold
+from .patches import unfold as unfold
 from .probability import log_softmax as log_softmax
 from .probability import softmax as softmax
 from .probability import softmin as softmin
