@@ -147,6 +147,8 @@ def normalize_axes(axis: Any, ndim: int, op: str = "axis", ordered: bool = False
 
 def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
     """``shape`` after folding ``axes``."""
+    if len(axes) == len(shape) and not keepdims:
+        return ()
     if keepdims:
         return tuple([1 if a in axes else extent for a, extent in enumerate(shape)])
     return tuple([extent for a, extent in enumerate(shape) if a not in axes])

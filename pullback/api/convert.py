@@ -15,6 +15,7 @@ from ..graph.state import state
 from ..interop import numpy_to_node
 from ..ops import leaf
 from ..ops import movement as move
+from ..ops.leaf import CONSTANT
 from ..ops.record import Op
 from ..ops.registry import by_name
 from ..shapes import broadcast_shapes
@@ -69,18 +70,10 @@ def promote(*operands: ArrayLike, op: str = "operation") -> list[Node]:
 
     Raises DTypeError if the operands have no common dtype, RangeError for a Python int out of the dtype's range.
     """
+    alike = _alike(operands)
+    if alike is not None:
+        return alike
     nodes: list[Any] = []
-    for x in operands:  # mostly there is nothing to do
-        if x.__class__ is not Tensor:
-            break
-        node = x.node
-        if nodes and node.dtype is not nodes[0].dtype:
-            break
-        nodes.append(node)
-    else:
-        if nodes:
-            return nodes
-    nodes = []
     strong: DType | None = None
     weak: DType | None = None
     for x in operands:
@@ -107,6 +100,36 @@ def promote(*operands: ArrayLike, op: str = "operation") -> list[Node]:
     return [
         cast_node(x, target, all_weak) if type(x) is Node else scalar_node(x, target, weak=all_weak, op=op)
         for x in nodes
+    ]
+
+
+def _alike(operands: tuple[Any, ...]) -> list[Node] | None:
+    """What ``promote`` mostly meets, and answers at once: tensors of one dtype, and Python numbers beside floating
+    ones; else None."""
+    dtype: DType | None = None
+    numbers, all_weak = False, True
+    for x in operands:
+        kind = x.__class__
+        if kind is float or kind is int:
+            numbers = True
+            continue
+        if kind is Tensor:
+            x = x.node
+        elif kind is not Node:
+            return None
+        if dtype is None:
+            dtype = x.dtype
+        elif x.dtype is not dtype:
+            return None
+        if not x.weak:
+            all_weak = False
+    if dtype is None or (numbers and dtype.kind != "f"):
+        return None
+    return [
+        x.node if x.__class__ is Tensor
+        else x if x.__class__ is Node
+        else Node(CONSTANT, (), (float(x), False), (), dtype, all_weak)
+        for x in operands
     ]
 
 

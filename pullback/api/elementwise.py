@@ -336,7 +336,8 @@ def where(condition: ArrayLike, x1: ArrayLike = _MISSING, x2: ArrayLike = _MISSI
     if x1 is _MISSING or x2 is _MISSING:
         raise ArgumentError("where: either the condition alone or both x1 and x2, got one of them")
     a, b = promote(x1, x2, op="where")
-    return Tensor(ops.where(truth(node_of(condition, "where")), a, b))
+    chooser = condition.node if condition.__class__ is Tensor else node_of(condition, "where")
+    return Tensor(ops.where(chooser if chooser.dtype.kind == "b" else truth(chooser), a, b))
 
 
 def bitcast(x: ArrayLike, dtype: Any, /) -> Tensor:

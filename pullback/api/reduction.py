@@ -76,8 +76,10 @@ def sum(
     initial: a number or tensor to start from. where: a bool mask, broadcast to x, of the elements that count.
     """
     node, axes = operand(x, axis, "sum")
-    target = accumulator_dtype(node.dtype) if dtype is None else dtypes.as_dtype(dtype)
-    total = fold.reduce_sum(_chosen(cast_node(node, target), where, 0, "sum"), axes, keepdims)
+    if dtype is not None or where is not None or node.dtype.kind != "f":
+        target = accumulator_dtype(node.dtype) if dtype is None else dtypes.as_dtype(dtype)
+        node = _chosen(cast_node(node, target), where, 0, "sum")
+    total = fold.reduce_sum(node, axes, keepdims)
     return Tensor(total if initial is None else ops.add(total, _start(initial, total, "sum")))
 
 

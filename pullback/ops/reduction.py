@@ -33,7 +33,11 @@ def _infer_reduction(name: str, kinds: str, needs_element: bool, result: DType |
         if x.dtype.kind not in kinds:
             raise kind_error(name, kinds, x)
         ndim = len(x.shape)
-        if tuple(sorted(set(axes))) != axes or (axes and not 0 <= axes[0] <= axes[-1] < ndim):
+        if len(axes) == 1:
+            in_order = 0 <= axes[0] < ndim
+        else:
+            in_order = not axes or (tuple(sorted(set(axes))) == axes and axes[0] >= 0 and axes[-1] < ndim)
+        if not in_order:
             raise rank_error(name, f"axes {axes} are not distinct axes in order", x)
         if needs_element:
             for axis in axes:

@@ -30,9 +30,6 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
     Raises GradientError if the tensor does not depend on a leaf, is not floating, needs a cotangent, or if an op on the
     way has no derivative.
     """
-    from . import pytree
-    from .primals import matching
-
     node = tensor.node
     if node.dtype.kind != "f":
         raise GradientError(
@@ -53,6 +50,9 @@ def backward(tensor: Tensor, gradient: Any = None, create_graph: bool = False) -
             )
         cotangent = ones_of(node)
     else:
+        from . import pytree
+        from .primals import matching
+
         (cotangent,) = matching("backward", "gradient", [node], pytree.structure(tensor), gradient)
     leaves, hooks = _leaves(node)
     if state.trace is not None:
@@ -119,7 +119,7 @@ def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook]]:
     """The nodes below ``output`` at which gradients are collected, and the hooks of the tensors on the way."""
     leaves: list[Node] = []
     hooked: list[tuple[Node, list[Any]]] = []
-    seen = {id(output): output}
+    seen = {output}
     stack = [output]
     while stack:
         node = stack.pop()
@@ -128,8 +128,8 @@ def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook]]:
             for operand in lineage(node):
                 if operand.rg:
                     is_leaf = False
-                    if id(operand) not in seen:
-                        seen[id(operand)] = operand
+                    if operand not in seen:
+                        seen.add(operand)
                         stack.append(operand)
         if is_leaf:
             leaves.append(node)
@@ -137,7 +137,7 @@ def _leaves(output: Node) -> tuple[list[Node], dict[int, Hook]]:
             if functions:
                 hooked.append((node, functions))
     # Now that the history of jitted calls, which hooks are part of, is there.
-    hooks = {ident: chained(hooks_of(node)) for ident, node in seen.items() if hooks_of(node)}
+    hooks = {id(node): chained(own) for node in seen if (own := hooks_of(node))}
     for node, functions in hooked:
         hooks[id(node)] = chained([*hooks_of(node), *functions])
     return leaves, hooks

@@ -53,26 +53,26 @@ def gradients_of(
     order, needed = _paths(outputs, inputs, scope)
     if not state.grad_enabled and _limits(order):
         return _tracked(lambda: gradients_of(outputs, cotangents, inputs, scope, hooks))
-    collected: dict[int, Any] = {}  # a custom call collects one cotangent for each of its results, in a dict
+    collected: dict[Node, Any] = {}  # a custom call collects one cotangent for each of its results, in a dict
     # What limits add goes its own way: were limits taken of it as well, the graph would grow exponentially in their
     # number, and it matters only where the results of two ops in a row coincide.
-    added: dict[int, Any] = {}
+    added: dict[Node, Any] = {}
     for output, cotangent in zip(outputs, cotangents):
-        if id(output) in needed:
+        if output in needed:
             _accumulate(collected, output, cotangent)
-    wanted = {id(node) for node in inputs}
-    result: dict[int, Node] = {}
+    wanted = set(inputs)
+    result: dict[Node, Node] = {}
     site = state.site
     try:
         for node in reversed(order):
-            cotangent_: Any = collected.pop(id(node), None)
-            addition: Any = added.pop(id(node), None) if added else None
+            cotangent_: Any = collected.pop(node, None)
+            addition: Any = added.pop(node, None) if added else None
             if cotangent_ is None and addition is None:
                 continue
-            if hooks is not None and id(node) in hooks:
+            if hooks and id(node) in hooks:
                 cotangent_, addition = hooks[id(node)](_sum(cotangent_, addition)), None
-            if id(node) in wanted:
-                result[id(node)] = cotangent_ if addition is None else _sum(cotangent_, addition)
+            if node in wanted:
+                result[node] = cotangent_ if addition is None else _sum(cotangent_, addition)
             if node.constant or not node.inputs:
                 continue
             if site is None:
@@ -82,7 +82,7 @@ def gradients_of(
                 _pull(node, cotangent_, needed, collected, hooks is not None)
                 derivative = node.op.derivative
                 if type(derivative) is Jvp and derivative.limit is not None:
-                    positions = [i for i, operand in enumerate(node.inputs) if id(operand) in needed]
+                    positions = [i for i, operand in enumerate(node.inputs) if operand in needed]
                     for fn, (change,) in _moved_apart([cotangent_], node, derivative.limit, order):
                         if change is not None:
                             _transpose_tangent(fn, node, change, positions, added)
@@ -90,16 +90,16 @@ def gradients_of(
                 _pull(node, addition, needed, added, hooks is not None)
     finally:
         state.site = site
-    return [result.get(id(node)) for node in inputs]
+    return [result.get(node) for node in inputs]
 
 
-def _pull(node: Node, cotangent: Any, needed: set[int], collected: dict[int, Any], hooked: bool) -> None:
+def _pull(node: Node, cotangent: Any, needed: set[Node], collected: dict[Node, Any], hooked: bool) -> None:
     """Add what ``cotangent`` of one node contributes to the cotangents of its operands."""
     operands = node.inputs
     derivative = node.op.derivative
     if type(derivative) is Partials:
         for operand, slope in zip(operands, derivative.fn(node, *operands)):
-            if slope is None or id(operand) not in needed:
+            if slope is None or operand not in needed:
                 continue
             contribution = _scale(cotangent, slope() if callable(slope) else slope)
             if contribution.shape != node.shape:
@@ -110,25 +110,25 @@ def _pull(node: Node, cotangent: Any, needed: set[int], collected: dict[int, Any
     elif type(derivative) is Linear:
         for index in derivative.inputs or range(len(operands)):
             operand = operands[index]
-            if id(operand) in needed:
+            if operand in needed:
                 _accumulate(collected, operand, derivative.transpose(node, cotangent, index))
         if derivative.others is not None:
-            positions = [i for i, x in enumerate(operands) if i not in derivative.inputs and id(x) in needed]
+            positions = [i for i, x in enumerate(operands) if i not in derivative.inputs and x in needed]
             _transpose_tangent(derivative.others, node, cotangent, positions, collected)
     elif type(derivative) is Jvp:
-        positions = [i for i, operand in enumerate(operands) if id(operand) in needed]
+        positions = [i for i, operand in enumerate(operands) if operand in needed]
         _transpose_tangent(derivative.fn, node, cotangent, positions, collected)
     elif type(derivative) is CustomResult:
-        if id(operands[1]) in needed:
-            results = collected.setdefault(id(operands[1]), {})
+        if operands[1] in needed:
+            results = collected.setdefault(operands[1], {})
             (index,) = node.attrs
             results[index] = add(results[index], cotangent) if index in results else cotangent
     elif type(derivative) is CustomCall:
         found = node.attrs[0].cotangents(node, cotangent, hooked)
         for operand, contribution in zip(operands, found):
-            if contribution is not None and id(operand) in needed:
+            if contribution is not None and operand in needed:
                 _accumulate(collected, operand, contribution)
-    elif type(derivative) is NoDerivative and any(id(operand) in needed for operand in operands):
+    elif type(derivative) is NoDerivative and any(operand in needed for operand in operands):
         raise no_derivative(node)
 
 
@@ -149,33 +149,33 @@ def tangents_of(
     limits = _limits(order) if with_limits else []
     if limits and not state.grad_enabled:
         return _tracked(lambda: tangents_of(outputs, inputs, tangents, scope))
-    known: dict[int, Any] = {}  # a custom call knows the tangents of all its results
+    known: dict[Node, Any] = {}  # a custom call knows the tangents of all its results
     for node, tangent in zip(inputs, tangents):
         if node.dtype.kind == "f":
             _accumulate(known, node, tangent)
-    wanted = {id(node) for node in inputs}
+    wanted = set(inputs)
     site = state.site
     try:
         for node in order:
-            if id(node) in wanted or node.constant:
+            if node in wanted or node.constant:
                 continue
             operands = node.inputs
-            given = [known.get(id(operand)) for operand in operands]
+            given = [known.get(operand) for operand in operands]
             if not any(tangent is not None for tangent in given):
                 continue
             if site is None:
                 # What is built carries the user's line, and that it is part of this op's derivative.
                 state.site = (*node.site, node.op.name)
             if node.op.derivative.__class__ is CustomCall:
-                known[id(node)] = node.attrs[0].tangents(node, given)
+                known[node] = node.attrs[0].tangents(node, given)
                 continue
             tangent_ = _tangent(node, operands, given)
             if tangent_ is not None:
-                known[id(node)] = tangent_
-        found = [known.get(id(node)) for node in outputs]
+                known[node] = tangent_
+        found = [known.get(node) for node in outputs]
         for node, limit in limits:
-            given = [known.get(id(operand)) for operand in node.inputs]
-            if id(node) not in wanted and any(tangent is not None for tangent in given):
+            given = [known.get(operand) for operand in node.inputs]
+            if node not in wanted and any(tangent is not None for tangent in given):
                 def through(fn: Callable[..., Node], node: Node = node, given: Any = tuple(given)) -> list[Node | None]:
                     return tangents_of(outputs, [node], [fn(node, given)], with_limits=False)
 
@@ -298,7 +298,7 @@ def transpose_linear(
 
 
 def _transpose_tangent(
-    rule: Callable[..., Node | None], node: Node, cotangent: Node, positions: list[int], collected: dict[int, Node]
+    rule: Callable[..., Node | None], node: Node, cotangent: Node, positions: list[int], collected: dict[Node, Node]
 ) -> None:
     """Add to ``collected`` the cotangents of the operands at ``positions``, in whose tangents ``rule`` is linear."""
     if not positions:
@@ -317,37 +317,33 @@ def _transpose_tangent(
             _accumulate(collected, operand, transposed)
 
 
-def _paths(outputs: Sequence[Node], inputs: Sequence[Node], scope: Scope | None) -> tuple[list[Node], set[int]]:
-    """The nodes on a differentiable path from an input to an output, inputs before users; and their ids."""
-    needed = {id(node) for node in inputs}
+def _paths(outputs: Sequence[Node], inputs: Sequence[Node], scope: Scope | None) -> tuple[list[Node], set[Node]]:
+    """The nodes on a differentiable path from an input to an output, inputs before users; and the same as a set."""
+    needed = set(inputs)
     order: list[Node] = []
-    seen: set[int] = set()
-    stack: list[tuple[Node, tuple[Node, ...], int]] = []
-    for output in outputs:
-        if id(output) in seen:
-            continue
-        seen.add(id(output))
-        stack.append((output, followed(output, scope), 0))
-        while stack:
-            node, operands, position = stack.pop()
-            count = len(operands)
-            while position < count:
-                operand = operands[position]
-                position += 1
-                if id(operand) not in seen:
-                    seen.add(id(operand))
-                    stack.append((node, operands, position))
-                    stack.append((operand, followed(operand, scope), 0))
-                    break
-            else:
-                if id(node) in needed:
-                    order.append(node)
+    seen: set[Node] = set()
+    # A node, or, once its operands are done, a node and its operands.
+    stack: list[Any] = [*reversed(outputs)]
+    while stack:
+        node = stack.pop()
+        if node.__class__ is tuple:
+            node, operands = node
+            if node not in needed:
+                for operand in operands:
+                    if operand in needed:
+                        needed.add(node)
+                        break
                 else:
-                    for operand in operands:
-                        if id(operand) in needed:
-                            needed.add(id(node))
-                            order.append(node)
-                            break
+                    continue
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            operands = followed(node, scope)
+            if operands:
+                stack.append((node, operands))
+                stack += operands[::-1]
+            elif node in needed:
+                order.append(node)
     return order, needed
 
 
@@ -362,18 +358,19 @@ def followed(node: Node, scope: Scope | None) -> tuple[Node, ...]:
         return ()
     operands = lineage(node)
     derivative = node.op.derivative
-    if type(derivative) is CustomResult:
+    kind = derivative.__class__
+    if kind is CustomResult:
         return operands[1:]  # not through the computation of the value
-    return () if type(derivative) is NoDerivative and derivative.zero else operands
+    return () if kind is NoDerivative and derivative.zero else operands  # type: ignore[union-attr]
 
 
-def _accumulate(collected: dict[int, Node], node: Node, contribution: Node) -> None:
+def _accumulate(collected: dict[Node, Node], node: Node, contribution: Node) -> None:
     if contribution.dtype is not node.dtype:
         contribution = cast(contribution, node.dtype)
     if uniform_value(contribution) == 0:
         return
-    before = collected.get(id(node))
-    collected[id(node)] = contribution if before is None else add(before, contribution)
+    before = collected.get(node)
+    collected[node] = contribution if before is None else add(before, contribution)
 
 
 def _scale(factor: Node, partial: Node | Number) -> Node:
