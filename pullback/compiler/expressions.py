@@ -51,7 +51,14 @@ class Pruner(ExpressionTable):
             for argument, term in scatter.terms:
                 terms.append((self.map[argument], len(self.terms)))
                 self.terms.append(b.terms[term])
-            self.scatter = Scatter(self._access(scatter.access), self.map[scatter.value], tuple(terms), scatter.mode)
+            copy_term = None
+            if scatter.copy_term is not None:
+                copy_term = len(self.terms)
+                self.terms.append(b.terms[scatter.copy_term])
+            self.scatter = Scatter(
+                self._access(scatter.access), self.map[scatter.value], tuple(terms), scatter.mode, scatter.copies,
+                copy_term,
+            )  # fmt: skip
 
     def _arguments(self, expression: Expression) -> tuple[int, ...]:
         """What must be there first: for a fold what it folds, at other points of the row."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..errors import CompileError
 from .contraction import plan_contraction
-from .groups import Group, bits, crop, fold_flags, gather_lead, value_size
+from .groups import Group, bits, crop, fold_flags, gather_lead, separate_axes, value_size
 from .simplify import broadcast
 from .values import Value, ValueBuilder
 from .views import Linear, NotAffineError, broadcast_index, refine, row_major, split, through_view
@@ -24,6 +24,9 @@ MAX_COST = 400.0  # and their cost for one element: keeps compile time linear in
 CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is recomputed in its consumer
 MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few threads
 FEW_ROWS = 8
+MAX_INDEX_COST = 8.0  # flops an index, and
+MAX_SCATTER_COST = 32.0  # flops an update up to which it is computed where it is scattered
+SCATTER_PARALLEL_ROW = 64  # elements of a row that several threads scatter to
 MAX_SHARED_LAUNCH = 1 << 13  # elements up to which values that have only numbers in common share a launch
 MAX_STAGED_ROW = 1 << 20  # beyond this the scratch memory of a row is not worth having
 POSITIONS = ("argmax", "argmin")  # reductions that take the first of equal elements that they meet
@@ -539,20 +542,73 @@ class Fuser:
         first = self._piece(value, operand, (0, row_major(value.shape)), value.shape, 0)
         after = 1 << first.number
         if updates.size:
-            shape = updates.shape
-            count = len(indices[0].shape)
-            domain = shape
+            domain = updates.shape
+            lead = len(indices[0].shape)
+            apart = separate_axes(indices)
+            reduced = (*[axis not in apart for axis in range(lead)], *(False,) * (len(domain) - lead))
+            chunks = value.attrs[2] if value.name == "scatter_copies" else None
+            # On one thread what others could compute in parallel is better computed before.
+            serial = chunks is None and (all(reduced) or domain[-1] < SCATTER_PARALLEL_ROW)
+            index = (0, (*row_major(indices[0].shape), *(0,) * (len(domain) - lead)))
+            earlier = after
             reads: list[Value] = []
-            for part in (updates, *indices):
-                reads.append(self.materialise(part))
-            group = self._new("scatter", [], reads, after)
-            group.domain = domain
-            group.reduced = (True,) * count + (False,) * (len(shape) - count)
+            for part, where, most in [
+                (updates, (0, row_major(domain)), CHEAP_COST if serial else MAX_SCATTER_COST),
+                *[(part, index, MAX_INDEX_COST) for part in indices],
+            ]:
+                groups = self._along(value, part.shape, part, where, domain, most)
+                if groups is None:
+                    reads.append(self.materialise(part))
+                else:
+                    earlier |= groups
+            group = self._new("scatter", [], reads, earlier)
+            group.domain, group.reduced, group.chunks = domain, reduced, chunks
             group.target = value
             group.after = after
             group.members = [value]
+            self.group_of[value.id] = group
             after |= 1 << group.number
         self._finish(value, after)
+
+    def _along(
+        self, user: Value, shape: tuple[int, ...], operand: Value, index: Linear, domain: tuple[int, ...], most: float
+    ) -> int | None:
+        """The groups that are read where a scatter computes ``operand`` as it goes; None where it had better be in
+        memory, because it costs more than ``most`` or is not to be had in this order."""
+        if not self.fuses:
+            return None
+        groups = 0
+        work = [(user, shape, operand, index)]
+        while work:
+            user, shape, operand, index = work.pop()
+            try:
+                base, where = self.trace(user, shape, operand, index, domain)
+            except NotAffineError:
+                return None
+            owner = self.group_of.get(base.id)
+            if owner is not None:
+                groups |= 1 << owner.number
+            elif base.kind == "leaf":
+                if split(where, base.shape, domain) is None:
+                    return None
+            elif base.kind in ("elementwise", "gather"):
+                most -= 1.0 if base.op is None else base.op.cost
+                if most < 0:
+                    return None
+                if base.kind == "elementwise":
+                    work += [(base, base.shape, part, where) for part in base.inputs]
+                    continue
+                try:
+                    lead = gather_lead(base, where, domain)
+                except NotAffineError:
+                    return None
+                table, _, _ = self.strided(base.inputs[0])
+                owner = self.group_of.get(table.id)
+                groups |= 0 if owner is None else 1 << owner.number
+                work += [(base, part.shape, part, lead) for part in base.inputs[1:]]
+            elif base.kind not in ("input", "literal"):
+                return None
+        return groups
 
 
 def fuse(builder: ValueBuilder, outputs: list[Value]) -> Fuser:

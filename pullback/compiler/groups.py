@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .contraction import ContractionPlan
@@ -76,6 +77,13 @@ def gather_lead(gather: Value, index: Linear, domain: tuple[int, ...]) -> Linear
     if axes is None:
         raise NotAffineError(gather)
     return join(axes[: len(lead)], lead, len(domain))
+
+
+def separate_axes(indices: Sequence[Value]) -> tuple[int, ...]:
+    """The axes of a scatter's index operands along which no two updates meet: one of them counts along the axis."""
+    shape = indices[0].shape
+    counts = [v.attrs[1] for v in indices if v.kind == "leaf" and v.attrs[0] == shape]
+    return tuple(axis for axis in range(len(shape)) if axis in counts)
 
 
 def fold_flags(domain: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[bool, ...]:

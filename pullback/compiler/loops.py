@@ -13,7 +13,8 @@ column      folds over leading loops: a task is a block of neighbouring columns,
 walk        a column kernel with scans alone, or with light folds over much memory: the block is wide, so that each step
             touches long pieces of memory, and what is carried from row to row lies in a small array.
 scalar      a single point.
-sequential  a scatter without trailing axes: one element after the other.
+scatter     updates of a target, in order along the row loops. No two steps of another loop meet at one element: those
+            run over columns, over parts of the target that updates keep to, over chunks that have a copy each.
 
 A scan makes the loops of its axis row loops, which then run in order (backwards if ``reverse``). In a column kernel
 each lane carries a running value of its own; in a row kernel the lanes are steps of one row.
@@ -21,7 +22,7 @@ each lane carries a running value of its own; in a row kernel the lanes are step
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,18 +77,25 @@ class Stage:
 
 @dataclass
 class Scatter:
-    """Combine ``value`` into the element at ``access`` plus the sum of index * stride over ``terms``."""
+    """Combine ``value`` into the element at ``access`` plus the sum of index * stride over ``terms``.
+
+    copies: of the target, by turns for the lanes; ``copy_term`` is how far apart they are.
+    """
 
     access: int
     value: int
     terms: tuple[tuple[int, int], ...]
     mode: str
+    copies: int = 1
+    copy_term: int | None = None
 
 
 @dataclass
 class Kernel:
     """See the module's text. ``chunks``: (number, length, extent) by which the outermost row loop is cut; the chunk is
-    then loop 0. ``wide``: whether sums of float32 are carried in float64."""
+    then loop 0. ``wide``: whether sums of float32 are carried in float64. ``lanes``: at most so many, where the last
+    loop is short; 0: as many as the target has. ``streams``: accesses that are stored past the caches (see
+    stream.py)."""
 
     mode: str
     domain: tuple[int, ...]
@@ -106,6 +114,8 @@ class Kernel:
     spill_dtypes: tuple[str, ...] = ()
     reverse: bool = False
     wide: bool = True
+    lanes: int = 0
+    streams: tuple[int, ...] = ()
     _key: tuple[Any, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -124,14 +134,15 @@ class Kernel:
 
     @property
     def grid_loops(self) -> list[int]:
-        """Loops that are divided among tasks, without the vector loop of map, column and walk kernels."""
-        lanes = self.vector_loop if self.mode in ("map", "column", "walk") else -1
+        """Loops that are divided among tasks, without the vector loop of map, column, walk and scatter kernels."""
+        lanes = self.vector_loop if self.mode in ("map", "column", "walk", "scatter") else -1
         return [dim for dim, folded in enumerate(self.reduced) if not folded and dim != lanes]
 
     def access_of_term(self, term: int) -> int:
         """The access that an index term moves."""
-        if self.scatter is not None and any(number == term for _, number in self.scatter.terms):
-            return self.scatter.access
+        if self.scatter is not None:
+            if term == self.scatter.copy_term or any(number == term for _, number in self.scatter.terms):
+                return self.scatter.access
         for expression in self.expressions:
             if expression[0] == "lookup" and any(number == term for _, number in expression[3]):
                 return int(expression[1])
@@ -167,8 +178,10 @@ class Kernel:
                 for s in self.stages
             ),
             tuple(self.row_stores),
-            None if scatter is None else (scatter.access, scatter.value, scatter.terms, scatter.mode),
+            None if scatter is None else astuple(scatter),
             self.chunks is not None,
             self.reverse,
             self.wide,
+            self.lanes,
+            self.streams,
         )

@@ -29,6 +29,7 @@ PASSES = {
     "donate": "no output takes over the memory of an input",
     "walk": "no wide blocks of columns",
     "wide": "sums of float32 are carried in float32",
+    "copies": "no copies of a scatter's target, one for each chunk of the updates",
 }
 
 _lock = open_after_fork(threading.Lock())

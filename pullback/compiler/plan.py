@@ -238,8 +238,8 @@ def chunk_elements(kernel: Kernel) -> int:
 def task_counts(kernel: Kernel, block: int) -> tuple[int, int]:
     """How many tasks a launch has, and how many make a chunk. ``block``: columns a task of a column kernel takes."""
     points = chunk_elements(kernel)
-    if kernel.mode in ("scalar", "sequential"):
-        return 1, 1
+    if not kernel.domain:
+        return 1, points  # so that a few of them side by side do not seem worth a second thread
     tasks = 1
     for dim in kernel.grid_loops:
         tasks *= kernel.domain[dim]
@@ -251,6 +251,6 @@ def task_counts(kernel: Kernel, block: int) -> tuple[int, int]:
     inner = 1
     for dim in kernel.row_loops:
         inner *= kernel.domain[dim]
-    if kernel.mode == "row":
+    if kernel.reduced[-1]:
         return tasks, max(1, points // max(1, inner))
     return tasks * (-(-last // block)), max(1, points // max(1, inner * block))

@@ -187,8 +187,9 @@ class Program:
             params[where] = scratch
             scratch += (row * STORAGE_SIZE[dtype] + 127) // 64 * 64 + 256
         block = column_block(kernel, self._target, driver.get_num_threads())
-        if kernel.mode == "walk":
+        if layout.block >= 0:
             params[layout.block] = block
+        if kernel.mode == "walk":
             scratch = walk_scratch(kernel, self._target, block)
         total, grain = task_counts(kernel, block)
         return driver.Launch(address, params, total, grain, scratch)

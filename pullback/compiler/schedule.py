@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..errors import CompileError
 from .expressions import ExpressionTable, Pruner
 from .fuse import Fuser
-from .groups import Group, gather_lead, reduced_strides
+from .groups import Group, gather_lead
 from .loops import Access, Expression, Fold, Kernel, Scatter
 from .stages import collapse, plan_stages
 from .values import Value
@@ -20,6 +20,7 @@ RECOMPUTE_DEPTH = 3
 MIN_WALK_POINTS = 1 << 20  # elements from which, and
 MIN_WALK_COLUMNS = 64  # columns from which,
 MAX_WALK_COST = 16.0  # and cost of one up to which a fold is bound by memory
+SHORT_ROW = 8  # elements of a gathered or scattered row that do not fill a vector
 MAX_WALK_SCANS = 4  # whose running values the caches next to the core hold
 
 
@@ -288,22 +289,28 @@ class KernelBuilder(ExpressionTable):
         """The kernel that combines a scatter's updates into its target."""
         value = self.group.members[0]
         updates, indices = value.inputs[1], value.inputs[2:]
-        axes, mode = value.attrs
-        lead = len(indices[0].shape)
+        axes, mode = value.attrs[:2]
+        lead_shape = indices[0].shape
+        lead = len(lead_shape)
         strides = row_major(value.shape)
-        position = (0, row_major(updates.shape))
-        update = self.operand(value, updates.shape, updates, position)
-        rest = [axis for axis in range(len(value.shape)) if axis not in axes]
+        update = self.operand(value, updates.shape, updates, (0, row_major(updates.shape)))
+        first, copies, copy_term = 0, 1, None
+        if value.name == "scatter_copies":  # of shape (chunks, copies, the target's)
+            first, copies = 2, value.shape[1]
+        whole = [axis for axis in range(first, len(value.shape)) if axis - first not in axes]
         total = [0] * len(self.domain)
-        for dim, axis in enumerate(rest, lead):
+        for dim, axis in enumerate(whole, lead):
             total[dim] = strides[axis]
         terms = []
-        lead_index = (0, reduced_strides(self.domain, tuple(not folded for folded in self.reduced)))
+        lead_index = (0, (*row_major(lead_shape), *(0,) * len(whole)))
         for axis, operand in zip(axes, indices, strict=True):
             terms.append((self.operand(value, operand.shape, operand, lead_index), len(self.terms)))
-            self.terms.append(strides[axis])
+            self.terms.append(strides[first + axis])
+        if copies > 1:
+            copy_term = len(self.terms)
+            self.terms.append(strides[1])
         access = self.access(value, (0, tuple(total)))
-        return self._finish([], [], Scatter(access, update, tuple(terms), mode))
+        return self._finish([], [], Scatter(access, update, tuple(terms), mode, copies, copy_term))
 
     def _finish(
         self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None
@@ -317,10 +324,11 @@ class KernelBuilder(ExpressionTable):
             number, length, _ = chunks
             row = reduced.index(True)
             rows = self.group.rows
-            partial = {access for access, _ in row_stores}
-            partial = {prune.access_map[access] for access in partial}
+            partial = {access for access, _ in prune.row_stores}
             for position, access in enumerate(accesses):
                 step = rows if position in partial else length * access.strides[row]
+                if prune.scatter is not None and position == prune.scatter.access:
+                    step = access.value.size // number
                 accesses[position] = Access(access.value, access.offset, (step, *access.strides))
             iotas = [(offset, (length * coefficients[row], *coefficients)) for offset, coefficients in iotas]
             domain, reduced = (number, *domain), (False, *reduced)
@@ -343,6 +351,7 @@ class KernelBuilder(ExpressionTable):
             cost=sum(prune.own_costs) + 2.0 * len(accesses),
             reverse=scans and bool(self.group.scan),
             wide="wide" not in without,
+            lanes=_lanes(domain, reduced, prune.expressions, prune.scatter),
         )
         plan_stages(kernel, prune.stores, prune.costs, prune.depths)
         if kernel.mode == "column" and scatter is None and "walk" not in without and _is_walk(kernel):
@@ -369,11 +378,23 @@ def _is_walk(kernel: Kernel) -> bool:
     )
 
 
+def _lanes(
+    domain: tuple[int, ...], reduced: tuple[bool, ...], expressions: list[Expression], scatter: Scatter | None
+) -> int:
+    """For short rows that are gathered or scattered, as many lanes as they fill: what a masked access takes of a vector
+    that is mostly empty is more than what their few elements take one by one. 0: as many as there are."""
+    if not domain or domain[-1] >= SHORT_ROW or reduced[-1]:
+        return 0
+    if scatter is None and not any(expression[0] == "lookup" for expression in expressions):
+        return 0
+    return domain[-1] if domain[-1] in (2, 4) else 1
+
+
 def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], folds: bool, scatter: bool) -> str:
+    if scatter:
+        return "scatter"
     if not domain:
-        return "sequential" if scatter else "scalar"
-    if scatter and all(reduced):
-        return "sequential"
-    if not folds and not scatter:
+        return "scalar"
+    if not folds:
         return "map"
     return "row" if reduced[-1] else "column"

@@ -7,10 +7,12 @@ with a literal one or zero cotangent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import convolution, expand
+from .groups import separate_axes
 from .values import Value, ValueBuilder
 
 if TYPE_CHECKING:
@@ -270,6 +272,63 @@ def _in_chunks(
     return reshape(b, b.make(op, (partial,), ((0,), False), kept, dtype, node), shape)
 
 
+def _scatter(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    """Half types in float32; many updates of few places in chunks, which have copies of the target to themselves.
+
+    Chunks and copies depend on the shapes alone, so the result does not depend on the number of threads.
+    """
+    from .. import dtypes
+
+    x, updates, *indices = inputs
+    axes, mode = attrs
+    if not updates.size:
+        return x
+    cast = _ops()("cast")
+    wide = dtype
+    if mode in ("add", "multiply") and dtype.kind == "f" and dtype.itemsize < 4:
+        wide = dtypes.float32
+        operands = [b.make(cast, (v,), (wide,), v.shape, wide, node) for v in (x, updates)]
+        total = b.make(op, (*operands, *indices), attrs, shape, wide, node)
+        return b.make(cast, (total,), (dtype,), shape, dtype, node)
+    count = rows = 1
+    for extent in indices[0].shape:
+        count *= extent
+    for axis in axes:
+        rows *= shape[axis]
+    copies = SCATTER_COPIES if updates.size == count else 1
+    chunks = min(
+        updates.size // SCATTER_CHUNK, count // (UPDATES_PER_PLACE * copies * max(rows, 1)), MAX_SCATTER_CHUNKS
+    )
+    if mode not in SCATTER_FOLDS or dtype.kind == "b" or chunks < 2 or separate_axes(indices) or "copies" in b.without:
+        return None
+    if dtype is dtypes.float32 and mode in ("add", "multiply") and "wide" not in b.without:
+        wide = dtypes.float64
+    length = -(-count // chunks)
+    chunks = -(-count // length)
+    x, updates = [b.make(cast, (v,), (wide,), v.shape, wide, node) for v in (x, updates)]
+    parts = [reshape(b, v, (count, *v.shape[len(indices[0].shape) :])) for v in (updates, *indices)]
+    fold, combine, neutral = SCATTER_FOLDS[mode]
+    start = filled(b, neutral(wide), (chunks, copies, *shape), wide)
+    attrs = (axes, mode, (chunks, length, count))
+    copied = b.raw("scatter", "scatter_copies", op, (start, *parts), attrs, start.shape, wide, node)
+    total = b.make(_ops()(fold), (copied,), ((0, 1), False), shape, wide, node)
+    if not _is(x, 0) or mode != "add":
+        total = b.make(_ops()(combine), (x, total), (), shape, wide, node)
+    return b.make(cast, (total,), (dtype,), shape, dtype, node)
+
+
+def _largest(dtype: DType) -> int | float:
+    from ..dtypes import integer_limits
+
+    return math.inf if dtype.kind == "f" else integer_limits(dtype)[1]
+
+
+def _smallest(dtype: DType) -> int | float:
+    from ..dtypes import integer_limits
+
+    return -math.inf if dtype.kind == "f" else integer_limits(dtype)[0]
+
+
 def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
     """Products of types that BLAS does not have: half types in float32, integers and bools as sums of products."""
     from .. import dtypes
@@ -319,6 +378,18 @@ CHUNK_SIZE = 1 << 15  # elements of a chunk
 COLUMNS_PER_TASK = 32  # about what one task of a column kernel takes
 ENOUGH_TASKS = 16
 
+SCATTER_CHUNK = 1 << 16  # elements of updates in a chunk,
+UPDATES_PER_PLACE = 8  # for each element of its copies at least so many
+MAX_SCATTER_CHUNKS = 64
+SCATTER_COPIES = 4  # of a target of single elements, by turns
+# How copies of a target become one, and what they start with.
+SCATTER_FOLDS: dict[str, tuple[str, str, Callable[[DType], int | float]]] = {
+    "add": ("reduce_sum", "add", lambda dtype: 0),
+    "multiply": ("reduce_prod", "multiply", lambda dtype: 1),
+    "min": ("reduce_min", "minimum", _largest),
+    "max": ("reduce_max", "maximum", _smallest),
+}
+
 REDUCTION_IDENTITY = {"reduce_sum": 0, "reduce_prod": 1, "reduce_any": False, "reduce_all": True}
 
 RULES: dict[str, Rule] = {
@@ -343,6 +414,7 @@ RULES: dict[str, Rule] = {
     "dot_general": _contract,
     "convolution": convolution.convolution,
     "vector_norm": expand.vector_norm,
+    **dict.fromkeys(("scatter_set", "scatter_add", "scatter_multiply", "scatter_min", "scatter_max"), _scatter),
     **dict.fromkeys(("scan_sum", "scan_prod", "scan_max", "scan_min", "gated_scan", "strong_scan"), _scan),
     **dict.fromkeys(
         (

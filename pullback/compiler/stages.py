@@ -92,7 +92,7 @@ def outer_expressions(kernel: Kernel) -> list[bool]:
     """For each expression whether it has one value a row (row, column kernels) or a vector loop (map kernels)."""
     if kernel.mode == "scalar":
         return [True] * len(kernel.expressions)
-    loops = kernel.row_loops if kernel.mode in ("row", "column", "walk", "sequential") else [kernel.vector_loop]
+    loops = kernel.row_loops if kernel.mode in ("row", "column", "walk", "scatter") else [kernel.vector_loop]
     return _still_expressions(kernel, loops, [True] * len(kernel.folds))
 
 
@@ -100,8 +100,9 @@ def uniform_expressions(kernel: Kernel) -> list[bool]:
     """For each expression whether it is the same in all lanes."""
     if not kernel.domain:
         return [True] * len(kernel.expressions)
+    loops = [kernel.vector_loop] if kernel.domain else []
     # Where the lanes are columns, each has folds of its own.
-    return _still_expressions(kernel, [kernel.vector_loop], [kernel.mode == "row"] * len(kernel.folds))
+    return _still_expressions(kernel, loops, [kernel.mode == "row"] * len(kernel.folds))
 
 
 def _still_expressions(kernel: Kernel, loops: list[int], folds: list[bool]) -> list[bool]:

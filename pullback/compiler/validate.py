@@ -16,7 +16,7 @@ from ..dtypes import by_name
 from ..errors import CompileError
 from ..runtime.buffers import padded
 from .expressions import expression_arguments, expression_dtype
-from .loops import Access, Expression, Kernel
+from .loops import Access, Expression, Kernel, Scatter
 from .plan import Plan, Step
 from .values import Value
 
@@ -119,9 +119,9 @@ def _validate_loops(kernel: Kernel) -> None:
         "scalar": not domain and not walks and kernel.scatter is None,
         "map": bool(domain) and not any(reduced) and not walks and kernel.scatter is None,
         "row": bool(domain) and reduced[-1:] == (True,) and walks and kernel.scatter is None,
-        "column": bool(domain) and reduced[-1:] == (False,) and (walks or kernel.scatter is not None),
+        "column": bool(domain) and reduced[-1:] == (False,) and any(reduced) and kernel.scatter is None,
         "walk": bool(domain) and reduced[-1:] == (False,) and walks and kernel.scatter is None,
-        "sequential": kernel.scatter is not None and all(reduced) and not walks,
+        "scatter": kernel.scatter is not None and not walks,
     }
     _require(mode in fits, f"mode {mode!r}")
     _require(fits[mode], f"{mode} over {domain}, reduced {reduced}, folds or scans: {walks}")
@@ -141,9 +141,11 @@ def _validate_chunks(kernel: Kernel) -> None:
     _require(bool(rows) and kernel.domain[0] == number and not kernel.reduced[0], "chunks that are not loop 0")
     _require(kernel.domain[rows[0]] == extent, f"chunks of {extent} in a loop of {kernel.domain[rows[0]]}")
     _require((number - 1) * length < extent <= number * length, f"{number} chunks of {length} are not {extent}")
-    _require(not kernel.has_scan and kernel.scatter is None, "a scan or a scatter in chunks")
+    _require(not kernel.has_scan, "a scan in chunks")
     _require(len(kernel.stages) == 1, "chunks in several stages")
     stored = {access for access, _ in kernel.row_stores}
+    if kernel.scatter is not None:
+        stored.add(kernel.scatter.access)
     for position, access in enumerate(kernel.accesses):
         if position not in stored:
             step = length * access.strides[rows[0]]
@@ -264,6 +266,21 @@ def _validate_rows(kernel: Kernel) -> None:
             _require(0 <= argument < len(kernel.expressions), "a scatter has no index")
             _require(expression_dtype(kernel.expressions[argument]) == "int64", "a scatter by no int64")
             _require(0 <= term < len(kernel.terms), "a scatter has no stride for an index")
+        _validate_apart(kernel, scatter)
+
+
+def _validate_apart(kernel: Kernel, scatter: Scatter) -> None:
+    """The steps of a scatter's loops that do not go in order keep to elements of their own."""
+    moves = [kernel.accesses[scatter.access].strides]
+    for argument, term in scatter.terms:
+        if kernel.expressions[argument][0] == "iota" and kernel.terms[term]:
+            moves.append(kernel.iotas[kernel.expressions[argument][1]][1])
+    for dim, (extent, folded) in enumerate(zip(kernel.domain, kernel.reduced)):
+        apart = folded or extent <= 1 or any(strides[dim] for strides in moves)
+        _require(apart, f"a scatter whose loop {dim} is in no order, and whose steps write to the same elements")
+    if scatter.copies > 1:
+        has = scatter.copy_term is not None and 0 <= scatter.copy_term < len(kernel.terms)
+        _require(has, f"a scatter to {scatter.copies} copies with no distance between them")
 
 
 def _strides_of(kernel: Kernel, expression: Expression) -> list[tuple[int, ...]]:
@@ -352,6 +369,9 @@ def _validate_bounds(kernel: Kernel, number: int) -> None:
 def _validate_terms(kernel: Kernel, access: Access, high: int, terms: Iterable[tuple[int, int]]) -> None:
     """Indices that were checked stay in the buffer. (Of others only the run knows.)"""
     low = 0
+    scatter = kernel.scatter
+    if scatter is not None and scatter.copy_term is not None and terms is scatter.terms:
+        high += kernel.terms[scatter.copy_term] * (scatter.copies - 1)
     for argument, term in terms:
         size = _checked_size(kernel, kernel.expressions[argument])
         if size is not None:

@@ -65,6 +65,20 @@ class VectorBuilder(Arithmetic):
             f"  call void @{name}({vector} {stored.ref}, ptr align {size} {pointer}, {self.typed(mask)})"
         )
 
+    def store_stream(self, dtype_name: str, pointer: str, value: Value) -> None:
+        """``width`` consecutive elements past the caches, to a multiple of their own size."""
+        vector = f"<{self.width} x {STORAGE_TYPE[dtype_name]}>"
+        stored = self.shrink(value, dtype_name)
+        self.declares["stream"] = "!0 = !{i32 1}"
+        nbytes = self.width * STORAGE_SIZE[dtype_name]
+        self.lines.append(f"  store {vector} {stored.ref}, ptr {pointer}, align {nbytes}, !nontemporal !0")
+
+    def fence_streams(self) -> None:
+        """Let other threads see streamed stores before whatever is stored later. (x86 alone orders them otherwise.)"""
+        if self.target.is_x86:
+            self.declares["sfence"] = "declare void @llvm.x86.sse.sfence()"
+            self.lines.append("  call void @llvm.x86.sse.sfence()")
+
     def _masks_by_branching(self, size: int) -> bool:
         """Would LLVM turn a masked access of elements of this size into a branch a lane? Those take it long to
         compile, so a loop in a function of its own is written instead."""
@@ -210,6 +224,11 @@ done:
             value = narrow.combine(op, *parts)
             b = narrow
         return value if self.width == 1 else self.splat(b.first(value), value.dtype)
+
+    def lane(self, value: Value, number: int) -> Value:
+        """One lane, as a vector of width 1."""
+        kind = self.type(value.dtype)
+        return self.pure(f"shufflevector {kind} {value.ref}, {kind} poison, <1 x i32> <i32 {number}>", value.dtype)
 
     def combine(self, op: str, x: Value, y: Value) -> Value:
         """One step of a reduction: add, mul, min, max (NaN wins), and, or, xor. On i1, add is or, mul is and."""

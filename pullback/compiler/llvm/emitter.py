@@ -132,6 +132,8 @@ class KernelEmitter:
 
     def finish(self, name: str) -> str:
         """The function around the lines written so far."""
+        if self.kernel.streams:
+            self.b.fence_streams()
         self.line("  ret void")
         pointers = "ptr noalias %slots, ptr noalias %params, i64 %lo, i64 %hi, ptr noalias %scratch"
         head = [f"define void @{name}({pointers}) {{", "entry:"]
@@ -159,6 +161,34 @@ class KernelEmitter:
         self.line(f"  store i64 {following}, ptr {counter}")
         self.line(f"  br label %{head}")
         self.mark(done)
+
+    def row_extents(self, indices: dict[int, str]) -> dict[int, str]:
+        """How far each row loop runs in this task: a chunk at the end may be short."""
+        extents = {dim: self.parameter(self.layout.extents[dim]) for dim in self.kernel.row_loops}
+        if self.kernel.chunks is not None:
+            cut = self.kernel.row_loops[0]
+            length = extents[cut]
+            start = self.emit(f"mul i64 {indices[0]}, {length}")
+            left = self.emit(f"sub i64 {self.parameter(self.layout.row_extent)}, {start}")
+            self.b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+            extents[cut] = self.emit(f"call i64 @llvm.smin.i64(i64 {length}, i64 {left})")
+        return extents
+
+    def nest(self, loops: list[int], extents: dict[int, str], body: Callable[[dict[int, str]], None]) -> None:
+        """Nested counting loops, outermost first; counting down where the kernel's rows are walked backwards."""
+        if not loops:
+            body({})
+            return
+        first, rest = loops[0], loops[1:]
+        extent = extents[first]
+
+        def inside(i: str) -> None:
+            if self.kernel.reverse:
+                i = self.emit(f"sub i64 {extent}, {i}")
+                i = self.emit(f"sub i64 {i}, 1")
+            self.nest(rest, extents, lambda inner: body({first: i, **inner}))
+
+        self.loop("0", extent, 1, inside)
 
     def vector_loop(
         self,
@@ -428,6 +458,8 @@ class KernelEmitter:
         pointer, step = self.address(access, point)
         if step == 0:
             self.b.store_scalar(dtype, pointer, value)
+        elif access in self.kernel.streams and point.mask is None:
+            self.b.store_stream(dtype, pointer, value)
         else:
             self.b.store_strided(dtype, pointer, step, value, point.mask)
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ...errors import CompileError
 from ..expressions import expression_dtype
-from ..loops import Kernel, Scatter, Stage
+from ..loops import Kernel, Stage
 from .emitter import Point
 from .folds import SETTLE_AFTER, FoldEmitter, WideSums
 from .scans import Carries, Scan
+from .scatter import ScatterEmitter
 from .target import Target
 from .values import STORAGE_SIZE, Value
 
@@ -41,14 +41,14 @@ class RowWalk:
     wide: WideSums | None
 
 
-class KernelWriter(FoldEmitter):
+class KernelWriter(FoldEmitter, ScatterEmitter):
     """Writes one kernel, by its mode."""
 
     def function(self, name: str) -> str:
         """The function's text; declarations are left in ``declares``."""
         modes = {
             "scalar": self._scalar, "map": self._map, "row": self._row, "column": self._column,
-            "walk": self._walk, "sequential": self._sequential,
+            "walk": self._walk, "scatter": self.scatter_kernel,
         }  # fmt: skip
         modes[self.kernel.mode]()
         return self.finish(name)
@@ -93,34 +93,6 @@ class KernelWriter(FoldEmitter):
             run(self.advance(bases, indices), indices, "0", extent)
 
         self.tasks(task)
-
-    def row_extents(self, indices: dict[int, str]) -> dict[int, str]:
-        """How far each row loop runs in this task: a chunk at the end may be short."""
-        extents = {dim: self.parameter(self.layout.extents[dim]) for dim in self.kernel.row_loops}
-        if self.kernel.chunks is not None:
-            cut = self.kernel.row_loops[0]
-            length = extents[cut]
-            start = self.emit(f"mul i64 {indices[0]}, {length}")
-            left = self.emit(f"sub i64 {self.parameter(self.layout.row_extent)}, {start}")
-            self.b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
-            extents[cut] = self.emit(f"call i64 @llvm.smin.i64(i64 {length}, i64 {left})")
-        return extents
-
-    def nest(self, loops: list[int], extents: dict[int, str], body: Callable[[dict[int, str]], None]) -> None:
-        """Nested counting loops, outermost first; counting down where the kernel's rows are walked backwards."""
-        if not loops:
-            body({})
-            return
-        first, rest = loops[0], loops[1:]
-        extent = extents[first]
-
-        def inside(i: str) -> None:
-            if self.kernel.reverse:
-                i = self.emit(f"sub i64 {extent}, {i}")
-                i = self.emit(f"sub i64 {i}, 1")
-            self.nest(rest, extents, lambda inner: body({first: i, **inner}))
-
-        self.loop("0", extent, 1, inside)
 
     def row_position(self, inner: dict[int, str], extents: dict[int, str], last: str | None) -> str:
         """The place in the row, counted in row-major order of the row loops; ``last`` is the innermost variable."""
@@ -272,7 +244,7 @@ class KernelWriter(FoldEmitter):
         outers: list[dict[int, Value]] = [{} for _ in heads]
         extents = self.row_extents(indices)
         for stage_number, stage in enumerate(kernel.stages):
-            roots = self.stage_roots(stage_number) + self._scatter_roots()
+            roots = self.stage_roots(stage_number)
             for head, outer in zip(heads, outers, strict=True):
                 self.evaluate_outer(roots, head, outer)
             slots = {fold: self.accumulators(fold, len(heads)) for fold in stage.folds}
@@ -303,8 +275,6 @@ class KernelWriter(FoldEmitter):
             self.evaluate_all(walk.roots, point, env)
             for access, e in walk.stage.stores:
                 self.store(access, env[e], point)
-            if kernel.scatter is not None:
-                self._combine(kernel.scatter, point, env)
 
             def place_in_row() -> Value:
                 return self.b.splat(self.row_position(inner, walk.extents, None), "i64")
@@ -396,43 +366,6 @@ class KernelWriter(FoldEmitter):
         """The carries in a record."""
         offsets = self.record.scans
         return Carries(scans, {n: self.emit(f"getelementptr i8, ptr {record}, i64 {offsets[n]}") for n in scans})
-
-    def _scatter_roots(self) -> list[int]:
-        scatter = self.kernel.scatter
-        return [] if scatter is None else [scatter.value, *(argument for argument, _ in scatter.terms)]
-
-    def _combine(self, scatter: Scatter, point: Point, env: dict[int, Value]) -> None:
-        """One update of a scatter: read, combine, write."""
-        b = self.b
-        dtype = self.kernel.accesses[scatter.access].value.dtype.name
-        pointer, step = self.address(scatter.access, point)
-        # Every lane writes to the same row: the indices do not depend on the column.
-        offset = self._offsets(scatter.terms, env)
-        if offset is not None:
-            pointer = self.emit(f"getelementptr i8, ptr {pointer}, i64 {b.first(offset)}")
-        value = env[scatter.value]
-        distance = step if step != 0 else STORAGE_SIZE[dtype]
-        if scatter.mode != "set":
-            before = b.load_strided(dtype, pointer, distance, point.mask)
-            how = {"add": "add", "multiply": "mul", "min": "min", "max": "max"}[scatter.mode]
-            value = b.combine(how, before, value)
-        b.store_strided(dtype, pointer, distance, value, point.mask)
-
-    def _sequential(self) -> None:
-        bases = self.bases()
-        kernel = self.kernel
-        scatter = kernel.scatter
-        if scatter is None:
-            raise CompileError("a sequential kernel scatters")
-
-        def row(inner: dict[int, str]) -> None:
-            point = Point(self.advance(bases, inner), None, inner, None)
-            env: dict[int, Value] = {}
-            self.evaluate_all(self._scatter_roots(), point, env)
-            self._combine(scatter, point, env)
-
-        extents = {dim: self.parameter(self.layout.extents[dim]) for dim in kernel.row_loops}
-        self.tasks(lambda number: self.nest(kernel.row_loops, extents, row))
 
 
 def kernel_module(kernels: dict[str, Kernel], target: Target) -> str:

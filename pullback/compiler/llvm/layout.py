@@ -15,7 +15,7 @@ from .values import BITS, REGISTER
 
 def main_width(kernel: Kernel, target: Target) -> int:
     """Lanes of the kernel's vectors: as many as a register holds of the widest type that it calculates in."""
-    if kernel.mode in ("scalar", "sequential"):
+    if kernel.mode == "scalar" or not kernel.domain:
         return 1
     floats = integers = 0
     for expression in kernel.expressions:
@@ -26,12 +26,13 @@ def main_width(kernel: Kernel, target: Target) -> int:
         elif expression[0] in ("op", "load", "literal"):
             integers = max(integers, itemsize)
     itemsize = floats or integers or 8
-    return max(1, min(target.vector_bits // (8 * itemsize), 32))
+    return max(1, min(target.vector_bits // (8 * itemsize), kernel.lanes or 32))
 
 
 def unroll(kernel: Kernel) -> int:
     """Copies of the body in the main loop: more for small bodies, one where the order of the steps counts."""
-    if kernel.scatter is not None or (kernel.mode == "row" and kernel.has_scan):
+    in_order = kernel.mode == "scatter" and kernel.reduced[-1:] != (False,)
+    if in_order or kernel.lanes == 1 or (kernel.mode == "row" and kernel.has_scan):
         return 1
     if kernel.cost <= 48:
         return 4
@@ -39,6 +40,7 @@ def unroll(kernel: Kernel) -> int:
 
 
 WALK_BYTES = 1 << 18  # what one task of a walk carries from row to row at most: the caches next to the core hold it
+SCATTER_COLUMNS = 32  # of a row that are not divided among tasks: whole lines of the cache
 SLOT_BYTES = 16  # what a vector in scratch memory is aligned to
 
 
@@ -78,22 +80,26 @@ def element_register(kernel: Kernel, fold: int) -> str:
 
 
 def column_block(kernel: Kernel, target: Target, threads: int = 1) -> int:
-    """Columns that one task of a column or walk kernel takes.
+    """Columns that one task of a column, walk or scatter kernel takes.
 
     A walk's block is as wide as leaves as many tasks to each thread, and as the caches hold what it carries: the longer
     the pieces of a row that one step touches, the fewer pages it goes to (a sum of 1000 rows of 100,000 took 26 ms in
     blocks of 2048 columns, 19 in blocks of 32768). Columns do not depend on each other, so neither do results on the
-    block.
+    block. So is a scatter's, whose tasks all read the indices.
     """
     width = main_width(kernel, target)
     least = width * unroll(kernel)
-    if kernel.mode != "walk":
+    if kernel.mode not in ("walk", "scatter") or not kernel.domain:
         return least
     columns = kernel.domain[-1]
     for dim in kernel.grid_loops:
         columns *= kernel.domain[dim]
-    widest = max(1, WALK_BYTES // Record.of(kernel, width).nbytes) * width
     threads = max(threads, 1)
+    if kernel.mode == "scatter":
+        least = max(least, SCATTER_COLUMNS)
+        block = -(-columns // threads)
+        return max(least, block + -block % least)
+    widest = max(1, WALK_BYTES // Record.of(kernel, width).nbytes) * width
     rounds = -(-columns // (threads * widest))
     block = -(-columns // (threads * rounds))
     return max(least, block + -block % least)
@@ -116,7 +122,7 @@ class ParameterLayout:
     checks: list[tuple[int, int]] = field(default_factory=list)  # size, site
     terms: list[int] = field(default_factory=list)
     spills: list[int] = field(default_factory=list)
-    block: int = -1  # columns in a task of a walk
+    block: int = -1  # columns in a task of a walk or a scatter
     count: int = 0
 
     @classmethod
@@ -136,7 +142,7 @@ class ParameterLayout:
         layout.checks = [(next(counter), next(counter)) for _ in kernel.checks]
         layout.terms = [next(counter) for _ in kernel.terms]
         layout.spills = [next(counter) for _ in kernel.spill_dtypes]
-        if kernel.mode == "walk":
+        if kernel.mode == "walk" or (kernel.mode == "scatter" and kernel.reduced[-1:] == (False,)):
             layout.block = next(counter)
         layout.count = next(counter)
         return layout

@@ -140,15 +140,11 @@ def _in_order(
     """One lane after the other."""
     one = b.at_width(1)
 
-    def lane(value: Value, number: int) -> Value:
-        kind = b.type(value.dtype)
-        return one.pure(f"shufflevector {kind} {value.ref}, {kind} poison, <1 x i32> <i32 {number}>", value.dtype)
-
-    carry = lane(before, 0)
+    carry = b.lane(before, 0)
     result = Value("poison", before.dtype)
     last: tuple[Value, Value] | None = None  # of a late gate: the value and the gate of the lane before
     for number in reversed(range(b.width)) if reverse else range(b.width):
-        here = [lane(x, number) for x in operands]
+        here = [b.lane(x, number) for x in operands]
         value, carry = step(one, scan, carry, here)
         if scan.instruction == "strong" and scan.variant:
             # One multiply-add from value to value: the carry, a product, is only for the next vector.
