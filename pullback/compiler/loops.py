@@ -9,7 +9,8 @@ Modes, by which loop is vectorised:
 
 map         no folds; the last loop.
 row         folds over the last loop (and others): a task is one row, its stages walk the row one after the other.
-column      folds over leading loops: a task is a block of neighbouring columns, the folded loops run inside.
+column      folds over leading loops: a task is a block of neighbouring columns, the folded loops run inside. Also
+            without folds, where the loops inside are short (see turn.py).
 walk        a column kernel with scans alone, or with light folds over much memory: the block is wide, so that each step
             touches long pieces of memory, and what is carried from row to row lies in a small array.
 scalar      a single point.
@@ -127,6 +128,13 @@ class Kernel:
     def has_scan(self) -> bool:
         """Whether the row loops must run in order."""
         return any(expression[0] == "scan" for expression in self.expressions)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each point is read and written by itself."""
+        return self.mode in ("map", "scalar") or (
+            self.mode == "column" and not self.folds and not self.has_scan and self.scatter is None
+        )
 
     @property
     def row_loops(self) -> list[int]:

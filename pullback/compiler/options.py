@@ -27,6 +27,8 @@ PASSES = {
     "chunk": "long reductions are not cut in chunks",
     "reuse": "each temporary has memory of its own",
     "donate": "no output takes over the memory of an input",
+    "stream": "large results are stored through the caches",
+    "turn": "lanes run over the last loop however short it is",
     "walk": "no wide blocks of columns",
     "wide": "sums of float32 are carried in float32",
     "copies": "no copies of a scatter's target, one for each chunk of the updates",

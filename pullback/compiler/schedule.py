@@ -12,12 +12,14 @@ from .fuse import Fuser
 from .groups import Group, gather_lead
 from .loops import Access, Expression, Fold, Kernel, Scatter
 from .stages import collapse, plan_stages
+from .turn import turn
 from .values import Value
 from .views import Linear, NotAffineError, row_major, split
 
 RECOMPUTE_COST = 2.0  # an op this cheap may be computed twice
 RECOMPUTE_DEPTH = 3
 MIN_WALK_POINTS = 1 << 20  # elements from which, and
+MIN_WALK_ROWS = 24  # rows from which (of fewer, narrow blocks one after the other read each as one stream),
 MIN_WALK_COLUMNS = 64  # columns from which,
 MAX_WALK_COST = 16.0  # and cost of one up to which a fold is bound by memory
 SHORT_ROW = 8  # elements of a gathered or scattered row that do not fill a vector
@@ -334,8 +336,12 @@ class KernelBuilder(ExpressionTable):
             domain, reduced = (number, *domain), (False, *reduced)
         scans = any(expression[0] == "scan" for expression in prune.expressions)
         domain, reduced, accesses, iotas, chunks = collapse(domain, reduced, accesses, iotas, chunks)
+        inside = bool(prune.folds) or scans
+        if chunks is None and scatter is None and "turn" not in without:
+            domain, inner, accesses, iotas = turn(domain, reduced, accesses, iotas, prune.expressions)
+            inside, reduced = inside or inner != reduced, inner
         kernel = Kernel(
-            mode=_mode(domain, reduced, bool(prune.folds) or scans, scatter is not None),
+            mode=_mode(domain, reduced, inside, scatter is not None),
             domain=domain,
             reduced=reduced,
             expressions=prune.expressions,
@@ -365,11 +371,13 @@ def _is_walk(kernel: Kernel) -> bool:
     scans = sum(expression[0] == "scan" for expression in kernel.expressions)
     if scans:
         return scans <= MAX_WALK_SCANS and not kernel.folds and not kernel.row_stores
-    points = 1
-    for extent in kernel.domain:
+    points = rows = 1
+    for extent, folded in zip(kernel.domain, kernel.reduced, strict=True):
         points *= extent
+        rows *= extent if folded else 1
     return (
         points >= MIN_WALK_POINTS
+        and rows >= MIN_WALK_ROWS
         and kernel.domain[-1] >= MIN_WALK_COLUMNS
         and kernel.cost <= MAX_WALK_COST
         and len(kernel.stages) == 1
@@ -390,11 +398,12 @@ def _lanes(
     return domain[-1] if domain[-1] in (2, 4) else 1
 
 
-def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], folds: bool, scatter: bool) -> str:
+def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], inside: bool, scatter: bool) -> str:
+    """inside: whether there are loops that a task walks."""
     if scatter:
         return "scatter"
     if not domain:
         return "scalar"
-    if not folds:
+    if not inside:
         return "map"
     return "row" if reduced[-1] else "column"

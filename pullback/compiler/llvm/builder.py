@@ -66,12 +66,12 @@ class VectorBuilder(Arithmetic):
         )
 
     def store_stream(self, dtype_name: str, pointer: str, value: Value) -> None:
-        """``width`` consecutive elements past the caches, to a multiple of their own size."""
+        """``width`` consecutive elements past the caches, to a multiple of their own size (of 64 bytes at most)."""
         vector = f"<{self.width} x {STORAGE_TYPE[dtype_name]}>"
         stored = self.shrink(value, dtype_name)
         self.declares["stream"] = "!0 = !{i32 1}"
-        nbytes = self.width * STORAGE_SIZE[dtype_name]
-        self.lines.append(f"  store {vector} {stored.ref}, ptr {pointer}, align {nbytes}, !nontemporal !0")
+        alignment = min(64, self.width * STORAGE_SIZE[dtype_name])
+        self.lines.append(f"  store {vector} {stored.ref}, ptr {pointer}, align {alignment}, !nontemporal !0")
 
     def fence_streams(self) -> None:
         """Let other threads see streamed stores before whatever is stored later. (x86 alone orders them otherwise.)"""

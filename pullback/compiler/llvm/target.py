@@ -41,6 +41,10 @@ class Target:
     has_avx512: bool = False
 
     @property
+    def is_x86(self) -> bool:
+        return _is_x86()
+
+    @property
     def isa_key(self) -> str:
         """The properties that change the emitted code, as text."""
         flags = (self.has_fma, self.has_round, self.has_f16c, self.has_avx512)
