@@ -1,19 +1,21 @@
 """Compiled kernels, by structure: a kernel that was compiled once, in this process or in another before it, is not
-compiled again."""
+compiled again. What has to be compiled is, by several threads at once."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from time import perf_counter
 from typing import Any
 
 from ..graph.state import open_after_fork
 from ..runtime import object_cache
+from ..runtime.driver import get_num_threads
 from .llvm.kernel import kernel_module
 from .llvm.target import Target
 from .loops import Kernel
 
-_NAME = "kernel"
+_NAMES = ["kernel"]
 
 _addresses: dict[Any, int] = {}
 origins: dict[Any, tuple[str, float]] = {}  # where each kernel's code came from ("llvm" or "disk"), in how many seconds
@@ -24,15 +26,51 @@ def kernel_addresses(kernels: list[Kernel], target: Target) -> dict[int, int]:
     """The native function of each kernel, by ``id``; each that was not seen before is a module of its own."""
     keys = {id(kernel): (target.isa_key, kernel.key) for kernel in kernels}
     with _lock:
-        for kernel in kernels:
-            key = keys[id(kernel)]
-            if key not in _addresses:
-                _addresses[key] = _compile(kernel, key, target)
+        missing = {key: kernel for kernel in kernels if (key := keys[id(kernel)]) not in _addresses}
+        for key in list(missing):
+            start = perf_counter()
+            found = object_cache.find(_source(key), _NAMES)
+            if found is not None:
+                _enter(key, found, "disk", start)
+                del missing[key]
+        if missing:
+            _compile_all(missing, target)
         return {identity: _addresses[key] for identity, key in keys.items()}
 
 
-def _compile(kernel: Kernel, key: Any, target: Target) -> int:
-    start, hits = perf_counter(), object_cache.hit_count()
-    found = object_cache.compile_cached(repr(key).encode(), [_NAME], lambda: kernel_module({_NAME: kernel}, target))
-    origins[key] = ("disk" if object_cache.hit_count() > hits else "llvm", perf_counter() - start)
-    return found[_NAME]
+def _compile_all(missing: dict[Any, Kernel], target: Target) -> None:
+    """Compile kernels in as many threads as programs run in."""
+    # The longest first: the threads end at about the same time.
+    order = sorted(missing.items(), key=lambda item: -item[1].cost * len(item[1].stages))
+    pending, faults = deque(order), deque[BaseException]()
+
+    def work() -> None:
+        try:
+            while pending and not faults:
+                try:
+                    key, kernel = pending.popleft()
+                except IndexError:  # another thread took the last
+                    return
+                start = perf_counter()
+                text = kernel_module({_NAMES[0]: kernel}, target)
+                _enter(key, object_cache.compile_and_keep(_source(key), _NAMES, text), "llvm", start)
+        except BaseException as fault:  # noqa: BLE001 (raised by the thread that waits for all)
+            faults.append(fault)
+
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(get_num_threads(), len(missing)) - 1)]
+    for helper in helpers:
+        helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+    if faults:
+        raise faults[0]
+
+
+def _source(key: Any) -> bytes:
+    return repr(key).encode()
+
+
+def _enter(key: Any, found: dict[str, int], origin: str, start: float) -> None:
+    _addresses[key] = found[_NAMES[0]]
+    origins[key] = (origin, perf_counter() - start)

@@ -1,34 +1,36 @@
 """From LLVM IR text to the addresses of native functions, through llvmlite.
 
-llvmlite loads on first use. Kernels arrive vectorised and unrolled, so all that runs before code generation is global
-value numbering: instruction combining took twice as long and left more instructions in the kernels measured, and LLVM's
-vectorisers and unrollers have nothing to do. Loop strength reduction, which takes half of the code generator's time on
-kernels with many addresses and gains nothing measurable on them, is switched off while one of our modules is generated
-and back on for other users of LLVM in the process.
+llvmlite loads on first use. Kernels arrive vectorised, unrolled and without repeated expressions, so all that runs
+before code generation is inlining, promotion of stack slots to registers and removal of empty blocks: value numbering
+and instruction combining took a fifth of a compilation and made no kernel measured faster, some slower. For the same
+reason the code generator works at its first level and without the passes in ``_WITHOUT``, which rewrite the IR once
+more; they are switched off while modules of ours are generated and back on for other users of LLVM in the process.
+
+Modules are compiled in several threads at once: each has a context and a target machine of its own, and llvmlite's
+lock, which lets one thread into LLVM at a time, is left out of the three calls that take long.
 
 Compiled code lives as long as the process: a worker thread may sleep inside it until the very end.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import CompileError
 
-_PASSES = (
-    "add_always_inliner_pass",  # the branches to slow paths of vector functions
-    "add_sroa_pass",
-    "add_new_gvn_pass",
-    "add_instruction_combine_pass",
-    "add_simplify_cfg_pass",
-)
-_OPTIMISATION_LEVEL = 2  # of the code generator
+_PASSES = ("add_always_inliner_pass", "add_sroa_pass", "add_simplify_cfg_pass")
+_OPTIMISATION_LEVEL = 1  # of the code generator
+_WITHOUT = ("disable-lsr", "disable-cgp", "disable-constant-hoisting", "disable-partial-libcall-inlining")
 
 _lock = threading.RLock()
+_idle = threading.Condition(_lock)  # told when no module is being compiled
+_compiling = 0
 _engine: _Engine | None = None
 _compile_count = 0
 
@@ -43,16 +45,17 @@ class _Engine:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self.llvm = llvm
+        self.calls = _Calls(llvm.ffi.lib._name)
         self.cpu = llvm.get_host_cpu_name()
         self.features = llvm.get_host_cpu_features().flatten()
         self.target = llvm.Target.from_default_triple()
-        self.machine = self._target_machine(_OPTIMISATION_LEVEL)
-        self.quick_machine = self._target_machine(0)
+        self.machines: dict[int, list[Any]] = {0: [], _OPTIMISATION_LEVEL: []}  # that no thread uses at the moment
         self.jit = llvm.create_lljit_compiler(self._target_machine(_OPTIMISATION_LEVEL), suppress_errors=True)
         self.libraries: list[Any] = []
         _make_immortal(self.jit)
         description = (llvmlite.__version__, llvm.llvm_version_info, self.target.triple, self.cpu, self.features)
-        self.key = hashlib.sha256(repr((description, _PASSES, _OPTIMISATION_LEVEL)).encode()).hexdigest()[:16]
+        pipeline = (_PASSES, _OPTIMISATION_LEVEL, _WITHOUT)
+        self.key = hashlib.sha256(repr((description, pipeline)).encode()).hexdigest()[:16]
 
     def _target_machine(self, level: int) -> Any:
         # Position-independent code of the small model: constants are addressed relative to the instruction pointer,
@@ -61,26 +64,27 @@ class _Engine:
             cpu=self.cpu, features=self.features, opt=level, reloc="pic", codemodel="small"
         )
 
-    def emit_object(self, ir_text: str, quick: bool) -> bytes:
-        llvm = self.llvm
-        module = self._parse(ir_text)
-        if quick:
-            return bytes(self.quick_machine.emit_object(module))
-        self._optimise(module)
-        llvm.set_option("", "-disable-lsr=true")
+    @contextmanager
+    def machine(self, level: int) -> Iterator[Any]:
+        """A target machine for this thread alone."""
         try:
-            return bytes(self.machine.emit_object(module))
-        finally:
-            llvm.set_option("", "-disable-lsr=false")
+            machine = self.machines[level].pop()
+        except IndexError:
+            machine = self._target_machine(level)
+        yield machine
+        self.machines[level].append(machine)
 
-    def emit_assembly(self, ir_text: str) -> str:
+    def emit(self, ir_text: str, level: int, assembly: bool = False) -> bytes:
+        """The object code, or the assembly, of a module; optimised, unless ``level`` is 0."""
         module = self._parse(ir_text)
-        self._optimise(module)
-        return str(self.machine.emit_assembly(module))
+        with self.machine(level) as machine:
+            if level:
+                self._optimise(module, machine)
+            return self.calls.emit(self.llvm, machine, module, assembly)
 
     def _parse(self, ir_text: str) -> Any:
         try:
-            module = self.llvm.parse_assembly(ir_text)
+            module = self.calls.parse(self.llvm, ir_text)
             module.verify()  # 2% of a compilation; code generation from a malformed module would end the process
         except RuntimeError as error:
             raise CompileError(f"LLVM rejects a module: {str(error).strip()}") from error
@@ -96,14 +100,18 @@ class _Engine:
         module.triple = self.target.triple
         return module
 
-    def _optimise(self, module: Any) -> None:
+    def _optimise(self, module: Any, machine: Any) -> None:
         llvm = self.llvm
         options = llvm.create_pipeline_tuning_options(speed_level=2)
-        builder = llvm.create_pass_builder(self.machine, options)
+        builder = llvm.create_pass_builder(machine, options)
         passes = llvm.create_new_module_pass_manager()
         for name in _PASSES:
             getattr(passes, name)()
-        passes.run(module, builder)
+        self.calls.run(passes, module, builder)
+
+    def set_options(self, without: bool) -> None:
+        for name in _WITHOUT:
+            self.llvm.set_option("", f"-{name}={'true' if without else 'false'}")
 
     def load_object(self, code: bytes, names: Iterable[str]) -> dict[str, int]:
         names = list(names)
@@ -121,6 +129,48 @@ class _Engine:
         return {name: library[name] for name in names}
 
 
+class _Calls:
+    """The calls into LLVM that take long, without llvmlite's lock around them.
+
+    LLVM lets threads work at once on modules of different contexts.
+    """
+
+    def __init__(self, library: str) -> None:
+        functions = ctypes.CDLL(library)
+        pointer, message = ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)
+        self._parse = functions.LLVMPY_ParseAssembly
+        self._parse.restype, self._parse.argtypes = pointer, [pointer, ctypes.c_char_p, message]
+        self.run = functions.LLVMPY_RunNewModulePassManager
+        self.run.restype, self.run.argtypes = None, [pointer, pointer, pointer]
+        self._emit = functions.LLVMPY_TargetMachineEmitToMemory
+        self._emit.restype, self._emit.argtypes = pointer, [pointer, pointer, ctypes.c_int, message]
+        self._start = functions.LLVMPY_GetBufferStart
+        self._start.restype, self._start.argtypes = pointer, [pointer]
+        self._size = functions.LLVMPY_GetBufferSize
+        self._size.restype, self._size.argtypes = ctypes.c_size_t, [pointer]
+        self._dispose = functions.LLVMPY_DisposeMemoryBuffer
+        self._dispose.restype, self._dispose.argtypes = None, [pointer]
+
+    def parse(self, llvm: Any, ir_text: str) -> Any:
+        """A module in a context of its own."""
+        context = llvm.create_context()
+        with llvm.ffi.OutputString() as message:
+            module = self._parse(context, ir_text.encode(), message)
+            if not module:
+                raise RuntimeError(str(message))
+        return llvm.ModuleRef(ctypes.cast(module, llvm.ffi.LLVMModuleRef), context)
+
+    def emit(self, llvm: Any, machine: Any, module: Any, assembly: bool) -> bytes:
+        with llvm.ffi.OutputString() as message:
+            buffer = self._emit(machine, module, not assembly, message)
+            if not buffer:
+                raise CompileError(f"LLVM cannot generate code: {message}")
+        try:
+            return ctypes.string_at(self._start(buffer), self._size(buffer))
+        finally:
+            self._dispose(buffer)
+
+
 def _make_immortal(resource: Any) -> None:
     """Keep llvmlite from freeing ``resource`` at shutdown, when threads may still run its code."""
     resource._owned = True
@@ -133,8 +183,34 @@ def _get_engine() -> _Engine:
     return _engine
 
 
-if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that another thread held
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+@contextmanager
+def _compilation() -> Iterator[_Engine]:
+    """Around each use of the code generator: several may run at once."""
+    global _compiling
+    with _lock:
+        engine = _get_engine()
+        if not _compiling:
+            engine.set_options(without=True)
+        _compiling += 1
+    try:
+        yield engine
+    finally:
+        with _lock:
+            _compiling -= 1
+            if not _compiling:
+                engine.set_options(without=False)
+                _idle.notify_all()
+
+
+def _before_fork() -> None:
+    """A child must inherit neither a lock that another thread holds nor LLVM in the middle of its work."""
+    _lock.acquire()
+    while _compiling:
+        _idle.wait()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def compile_ir(ir_text: str, names: Iterable[str], quick: bool = False) -> dict[str, int]:
@@ -150,11 +226,13 @@ def compile_ir(ir_text: str, names: Iterable[str], quick: bool = False) -> dict[
 
 
 def emit_object(ir_text: str, quick: bool = False) -> bytes:
-    """The relocatable object code of a module, for ``load_object`` now or, from a disk cache, in a later process."""
+    """The relocatable object code of a module, for ``load_object`` now or, from a disk cache, in a later process.
+    Several threads may call it at once."""
     global _compile_count
-    with _lock:
-        _compile_count += 1
-        return _get_engine().emit_object(ir_text, quick)
+    with _compilation() as engine:
+        with _lock:
+            _compile_count += 1
+        return engine.emit(ir_text, 0 if quick else _OPTIMISATION_LEVEL)
 
 
 def load_object(code: bytes, names: Iterable[str]) -> dict[str, int]:
@@ -165,8 +243,8 @@ def load_object(code: bytes, names: Iterable[str]) -> dict[str, int]:
 
 def emit_assembly(ir_text: str) -> str:
     """The host's assembly for a module: for reading, not for running."""
-    with _lock:
-        return _get_engine().emit_assembly(ir_text)
+    with _compilation() as engine:
+        return engine.emit(ir_text, _OPTIMISATION_LEVEL, assembly=True).decode()
 
 
 def target_key() -> str:

@@ -55,20 +55,31 @@ def compile_cached(
     source: what the module's text depends on, and nothing else does. ``make_ir`` is called only if the module is not
     on disk. Raises CompileError as ``llvm_engine.compile_ir`` does.
     """
-    global _hits
     names = list(names)
+    return find(source, names, quick) or compile_and_keep(source, names, make_ir(), quick)
+
+
+def find(source: bytes, names: list[str], quick: bool = False) -> dict[str, int] | None:
+    """As ``compile_cached``; None if the module is not on disk."""
+    global _hits
     path = _entry(source, quick)
-    if path is not None:
-        code = _read(path)
-        if code is not None:
-            try:
-                addresses = llvm_engine.load_object(code, names)
-                _hits += 1
-                return addresses
-            except CompileError:
-                _warn_of_entry(path, "does not link")
-    code = llvm_engine.emit_object(make_ir(), quick)
+    code = None if path is None else _read(path)
+    if path is None or code is None:
+        return None
+    try:
+        addresses = llvm_engine.load_object(code, names)
+    except CompileError:
+        _warn_of_entry(path, "does not link")
+        return None
+    _hits += 1
+    return addresses
+
+
+def compile_and_keep(source: bytes, names: list[str], ir_text: str, quick: bool = False) -> dict[str, int]:
+    """As ``compile_cached``, of a module that is not on disk. Several threads may call it at once."""
+    code = llvm_engine.emit_object(ir_text, quick)
     addresses = llvm_engine.load_object(code, names)  # first: what does not link is not kept
+    path = _entry(source, quick)
     if path is not None:
         _write(path, code)
     return addresses
@@ -97,16 +108,17 @@ def directory() -> Path | None:
 
 
 def _entry(source: bytes, quick: bool) -> Path | None:
+    root: Path | None = None
     try:
         root = directory()
         if root is None:
             return None
         fault = _fault(root)
     except OSError as error:
-        fault = f"{os.fspath(root)!r} cannot be used: {error.strerror or error}"
+        fault = f"{str(root)!r} cannot be used: {error.strerror or error}"
     except RuntimeError:
         fault = "there is no home directory"
-    if fault is not None:
+    if root is None or fault is not None:
         warn_once(
             "cache directory",
             f"compiled code is not kept on disk: {fault}. Let {ENVIRONMENT_VARIABLE} name a directory of your own, "
