@@ -51,3 +51,41 @@ def vector_norm(
         root = elementwise("pow", total, number(1 / order))
     result = elementwise("multiply", scale, root)
     return result if shape == kept else b.make(by_name("reshape"), (result,), (shape,), shape, dtype)
+
+
+SEARCHED_LINE = 1 << 12  # elements of a line up to which a kernel searches it, in twelve steps
+
+
+def searchsorted(
+    b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
+) -> Value | None:
+    """One short line halved step by step, for all values at once: at every step the same half for each."""
+    from ..ops.registry import by_name
+
+    line, values = inputs
+    (right,) = attrs
+    if len(line.shape) != 1 or not 0 < line.size <= SEARCHED_LINE or line.dtype.kind == "b" or not values.size:
+        return None
+
+    def elementwise(name: str, *operands: Value, result: DType = dtypes.bool_) -> Value:
+        return b.make(by_name(name), operands, (), shape, result)
+
+    def goes_before(found: Value) -> Value:
+        before = elementwise("less_equal" if right else "less", found, values)
+        if line.dtype.kind != "f":
+            return before
+        last = elementwise("isnan", values)  # NaN counts as the largest, and all NaN as equal
+        if not right:
+            last = elementwise("logical_and", last, elementwise("logical_not", elementwise("isnan", found)))
+        return elementwise("logical_or", before, last)
+
+    start = b.make(by_name("broadcast_to"), (b.literal(0, dtypes.int64),), (shape,), shape, dtypes.int64)
+    length = line.size
+    while length:
+        half = (length + 1) // 2
+        middle = elementwise("add", start, b.literal(half - 1, dtypes.int64), result=dtypes.int64)
+        found = b.make(by_name("gather"), (line, middle), ((0,),), shape, line.dtype)
+        behind = elementwise("add", start, b.literal(half, dtypes.int64), result=dtypes.int64)
+        start = elementwise("where", goes_before(found), behind, start, result=dtypes.int64)
+        length = 0 if length == 1 else length - half
+    return start

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ..errors import CompileError
 from .contraction import plan_contraction
 from .groups import Group, bits, crop, fold_flags, gather_lead, separate_axes, value_size
+from .loops import SIDE_ROWS
 from .simplify import broadcast
 from .values import Value, ValueBuilder
 from .views import Linear, NotAffineError, broadcast_index, refine, row_major, split, through_view
@@ -29,6 +30,8 @@ MAX_SCATTER_COST = 32.0  # flops an update up to which it is computed where it i
 SCATTER_PARALLEL_ROW = 64  # elements of a row that several threads scatter to
 MAX_SHARED_LAUNCH = 1 << 13  # elements up to which values that have only numbers in common share a launch
 MAX_STAGED_ROW = 1 << 20  # beyond this the scratch memory of a row is not worth having
+MIN_SIDE_ROWS = 256  # rows from which sums over them are worth taking beside them,
+MIN_SIDE_ROW, MAX_SIDE_ROW = 32, 1 << 15  # of so many elements: the caches next to the core hold the sums
 POSITIONS = ("argmax", "argmin")  # reductions that take the first of equal elements that they meet
 
 
@@ -143,7 +146,8 @@ class Fuser:
             else:
                 self._place_fused(value, info)
         elif kind in ("reduction", "scan"):
-            self._place_fused(value, self.describe(value))
+            if not self._place_beside(value):
+                self._place_fused(value, self.describe(value))
         elif kind == "shift":
             # It reads a buffer elsewhere than its reader is, so it belongs to none of the groups that compute that.
             self.free[value.id] = Free(0, (), 1, value.op.cost if value.op is not None else 1.0)
@@ -184,6 +188,48 @@ class Fuser:
                 return
         self._found(value)
 
+    def _place_beside(self, value: Value) -> bool:
+        """Take a sum over the very loops that a row kernel does not fold beside its rows, in parts: the gradients of a
+        norm's weights, say, whose operands the kernel of its input's gradient has at hand. Whether that was possible.
+        """
+        if "side" in self.builder.without or not self.fuses or value.kind != "reduction" or value.name == "partial":
+            return False
+        (source,) = value.inputs
+        if value.op is None or value.op.lower != "add" or source.dtype.name not in ("float32", "float64"):
+            return False
+        for number in sorted(bits(self.describe(value).groups), key=lambda n: (-self.before[n].bit_count(), -n)):
+            group = self.groups[number]
+            loops = self._rows_across(group, source, value.attrs[0])
+            if loops is None:
+                continue
+            kept = tuple([extent for axis, extent in enumerate(source.shape) if axis not in value.attrs[0]])
+            shape = (-(-group.rows // SIDE_ROWS), *kept)
+            part = Value(
+                len(self.builder.values), "side", "side", value.op, (source,), value.attrs, shape, value.dtype,
+                value.node,
+            )  # fmt: skip
+            if self._try_join(group, part, *loops):
+                self.builder.values.append(part)
+                value.inputs, value.attrs = (part,), ((0,), *value.attrs[1:])
+                self._place_fused(value, self.describe(value))
+                return True
+        return False
+
+    def _rows_across(
+        self, group: Group, source: Value, axes: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[bool, ...]] | None:
+        """The group's loops over ``source``, if it folds all axes but ``axes`` in many rows of moderate length."""
+        if group.kind != "fused" or not group.has_reduction or group.chunks is not None or group.scan is not None:
+            return None
+        row = group.size // max(group.rows, 1)
+        if group.size != source.size or group.rows < MIN_SIDE_ROWS or not MIN_SIDE_ROW <= row <= MAX_SIDE_ROW:
+            return None
+        loops = refine(group.domain, group.reduced, source.shape)
+        if loops is None or not loops[1][-1]:
+            return None
+        folded = fold_flags(loops[0], source.shape, axes)
+        return loops if all(across != along for across, along in zip(folded, loops[1], strict=True)) else None
+
     def _found(self, value: Value) -> Group:
         """A new group with ``value`` in it; whatever cannot be read in place is materialised first."""
         group = self._new("fused", [], [])
@@ -211,7 +257,7 @@ class Fuser:
     ) -> Value | None:
         """Add ``value`` and the free values under it to ``group``; None when done, else the value in the way."""
         reduction, scan = value.kind == "reduction", value.kind == "scan"
-        shape = value.inputs[0].shape if reduction else value.shape
+        shape = value.inputs[0].shape if reduction or value.kind == "side" else value.shape
         size = value_size(shape)
         if size == group.size:
             level = "full"
@@ -292,7 +338,7 @@ class Fuser:
         work: list[tuple[Value, str | None, Linear]] = [(value, level, canonical[level])]
         while work:
             user, _, index = work.pop()
-            shape = user.inputs[0].shape if user.kind == "reduction" else user.shape
+            shape = user.inputs[0].shape if user.kind in ("reduction", "side") else user.shape
             operands = user.inputs
             if user.kind in ("gather", "shift"):
                 operands = user.inputs[1:]
@@ -317,7 +363,7 @@ class Fuser:
                 owner = self.group_of.get(base.id)
                 if owner is group:
                     at = group.levels[base.id]
-                    if at == "partial" or where != canonical[at]:
+                    if at in ("partial", "side") or where != canonical[at]:
                         return None
                     continue
                 if base.id in self.recomputable and base.id not in stored:
@@ -402,6 +448,8 @@ class Fuser:
             depth = self._depth(member, group.depths)
             if member.kind == "scan":
                 group.scan = member.attrs[1]
+            if member.kind == "side":
+                member_level = "side"
             if member.kind == "reduction":
                 group.has_reduction = True
                 depth += 1
@@ -554,7 +602,7 @@ class Fuser:
             reads: list[Value] = []
             for part, where, most in [
                 (updates, (0, row_major(domain)), CHEAP_COST if serial else MAX_SCATTER_COST),
-                *[(part, index, MAX_INDEX_COST) for part in indices],
+                *[(part, index, MAX_INDEX_COST if chunks is None else MAX_COST / 2) for part in indices],
             ]:
                 groups = self._along(value, part.shape, part, where, domain, most)
                 if groups is None:

@@ -414,6 +414,7 @@ RULES: dict[str, Rule] = {
     "dot_general": _contract,
     "convolution": convolution.convolution,
     "vector_norm": expand.vector_norm,
+    "searchsorted": expand.searchsorted,
     **dict.fromkeys(("scatter_set", "scatter_add", "scatter_multiply", "scatter_min", "scatter_max"), _scatter),
     **dict.fromkeys(("scan_sum", "scan_prod", "scan_max", "scan_min", "gated_scan", "strong_scan"), _scan),
     **dict.fromkeys(
@@ -427,7 +428,7 @@ RULES: dict[str, Rule] = {
 #: the rules that only save work; the others rewrite what no kernel can compute
 OPTIONAL = frozenset({
     "cast", "multiply", "strong_multiply", "strong_product", "divide", "subtract", "negative", "where", "reshape",
-    "broadcast_to", "permute", "slice",
+    "broadcast_to", "permute", "slice", "searchsorted",
 })  # fmt: skip
 
 

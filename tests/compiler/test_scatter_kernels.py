@@ -204,3 +204,26 @@ def test_updates_are_computed_where_they_are_scattered():
     assert kernel_modes(lambda i: pb.bincount(i, length=10), index) == ["map", "scatter"]
     many = np.zeros(1_000_000, np.int64)
     assert kernel_modes(lambda i: pb.bincount(i, length=10), many) == ["map", "scatter", "column"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100, 4096])
+def test_short_lines_are_searched_by_a_kernel(dtype, size):
+    rng = np.random.default_rng(size)
+    line = rng.integers(0, 50, size).astype(dtype)
+    values = rng.integers(0, 52, (31, 7)).astype(dtype)
+    if dtype.startswith("float"):
+        line[rng.random(size) < 0.1] = np.nan
+        line[rng.random(size) < 0.1] = -0.0
+        values[0, :4] = np.nan, np.inf, -np.inf, -0.0
+    line.sort()
+    assert "host" not in str(pb.explain(lambda a, v: pb.searchsorted(a, v))(line, values)).splitlines()[3]
+    for side in ("left", "right"):
+        got = pb.searchsorted(line, values, side=side).numpy()
+        np.testing.assert_array_equal(got, np.searchsorted(line, values, side))
+
+
+def test_histogram_counts_in_two_kernels():
+    x = np.random.default_rng(0).standard_normal(300_000)
+    got = on_threads(lambda: pb.histogram(x, bins=100, range=(-3, 3)).hist)
+    np.testing.assert_array_equal(got, np.histogram(x, 100, (-3, 3))[0])
