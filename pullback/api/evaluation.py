@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from ..interop import evaluate, is_traced, traced_error
+from ..graph.node import Node
+from ..interop import evaluate, traced_error
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node
 from .elementwise import equal, isclose
@@ -17,25 +18,26 @@ def eval(*pytrees: Any) -> None:
 
     Raises TraceError inside ``jit``, IndexError if an index tensor was out of range.
     """
-    if builtins.all(map(_has_value, pytrees)):
-        return
-    from ..transforms import pytree
+    pending: list[Node] = []
+    for tree in pytrees:
+        kind = tree.__class__
+        if kind is Tensor:
+            leaves: Any = (tree,)
+        elif (kind is list or kind is tuple) and builtins.all(x.__class__ is Tensor for x in tree):
+            leaves = tree
+        else:
+            from ..transforms import pytree
 
-    nodes = [leaf.node for tree in pytrees for leaf in pytree.leaves(tree) if isinstance(leaf, Tensor)]
-    for node in nodes:
-        if is_traced(node):
-            raise traced_error(node, "pb.eval")
-    evaluate([node for node in nodes if node.buffer is None])
-
-
-def _has_value(tree: Any) -> bool:
-    """Whether ``tree`` plainly needs no evaluation: a tensor with a value, or a tuple or list of them."""
-    kind = type(tree)
-    if kind is Tensor:
-        return tree.node.buffer is not None
-    if kind is not tuple and kind is not list:
-        return False
-    return builtins.all(type(x) is Tensor and x.node.buffer is not None for x in tree)
+            leaves = pytree.leaves(tree)
+        for leaf in leaves:
+            if isinstance(leaf, Tensor):
+                node = leaf.node
+                if node.buffer is None:
+                    if node.trace is not None:
+                        raise traced_error(node, "pb.eval")
+                    pending.append(node)
+    if pending:
+        evaluate(pending)
 
 
 def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:

@@ -137,8 +137,38 @@ def _mask_positions(mask: Node, shape: Shape, first: int) -> Node:
     return leaf.data(np.flatnonzero(values), False)
 
 
+def _resolve_plain(entries: tuple[Any, ...], shape: Shape) -> Plan | None:
+    """The plan of an index of ints, slices and new axes that fits, which most are; None for any other."""
+    rank = len(shape)
+    resolved: list[Entry] = []
+    axis = 0
+    for entry in entries:
+        if entry is None:
+            resolved.append(None)
+            continue
+        if axis == rank:
+            return None
+        extent = shape[axis]
+        if entry.__class__ is int:
+            if not -extent <= entry < extent:
+                return None
+            resolved.append(entry + extent if entry < 0 else entry)
+        elif entry.__class__ is slice:
+            is_whole = entry.start is None and entry.stop is None and entry.step is None
+            resolved.append(Slice(0, 1, extent) if is_whole else _resolve_slice(entry, extent))
+        else:
+            return None
+        axis += 1
+    for extent in shape[axis:]:
+        resolved.append(Slice(0, 1, extent))
+    return Plan(shape, tuple(resolved), True)
+
+
 def resolve(index: Any, shape: Shape) -> Plan:
     """The plan of ``index`` for an array of ``shape``; IndexError if it does not fit."""
+    plan = _resolve_plain(index if index.__class__ is tuple else (index,), shape)
+    if plan is not None:
+        return plan
     entries = [classify(entry) for entry in (index if isinstance(index, tuple) else (index,))]
     taken = sum(map(_taken_axes, entries))
     rank = len(shape)

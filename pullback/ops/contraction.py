@@ -27,6 +27,10 @@ def _infer_dot(inputs: tuple[Node, ...], contract: AxisPairs, batch: AxisPairs) 
         raise mixed_error("dot_general", a, b)
     if a.dtype.kind not in ANY:
         raise kind_error("dot_general", ANY, a, b)
+    if len(contract[0]) == len(contract[1]) == 1 and not batch[0] and not batch[1]:  # most are
+        (i,), (j,) = contract
+        if 0 <= i < len(a.shape) and 0 <= j < len(b.shape) and a.shape[i] == b.shape[j]:
+            return a.shape[:i] + a.shape[i + 1 :] + b.shape[:j] + b.shape[j + 1 :], a.dtype
     for what, (of_a, of_b) in (("contracted", contract), ("batch", batch)):
         if len(of_a) != len(of_b):
             raise rank_error("dot_general", f"{what} axes {of_a} and {of_b} do not pair up", a, b)
