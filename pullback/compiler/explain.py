@@ -25,6 +25,7 @@ from . import cache as kernel_cache
 from .llvm.kernel import kernel_module
 from .llvm.target import host
 from .loops import Kernel
+from .memory import nbytes_of
 from .plan import Step
 from .program import Program, observe
 
@@ -67,8 +68,8 @@ class StepReport:
 def _describe(step: Step) -> StepReport:
     if step.kernel is not None:
         return _describe_kernel(step, step.kernel)
-    written = sum(value.size * value.dtype.itemsize for value in step.writes)
-    read = sum(value.size * value.dtype.itemsize for value in step.reads)
+    written = sum(nbytes_of(value) for value in step.writes)
+    read = sum(nbytes_of(value) for value in step.reads)
     plan = step.contraction
     if plan is not None:
         size = plan.left.base.dtype.itemsize
@@ -200,13 +201,31 @@ def machine_limits() -> Limits:
 
 @dataclass
 class ProgramReport:
-    """One program that the function ran. inputs, outputs, temporaries: bytes. seconds: of a whole call."""
+    """One program that the function ran. seconds: of a whole call. All else in bytes.
+
+    taken_over: of the outputs, those that are written over an input whose value is replaced (a parameter's, where
+    nobody else holds the old one).   temporaries: the arena.   live: what the temporaries of the hungriest wave need,
+    without gaps.   scratch: private memory of the calling thread.
+    """
 
     inputs: int
     outputs: int
+    taken_over: int
     temporaries: int
+    live: int
+    scratch: int
     seconds: float
     steps: list[StepReport]
+
+    @property
+    def peak(self) -> int:
+        """Memory that a call takes at most: inputs, outputs, temporaries and scratch together."""
+        return self.inputs + self.outputs - self.taken_over + self.temporaries + self.scratch
+
+    @property
+    def needed(self) -> int:
+        """Memory that any placement of these buffers takes: ``peak`` without the gaps between temporaries."""
+        return self.inputs + self.outputs - self.taken_over + self.live + self.scratch
 
 
 @dataclass
@@ -230,6 +249,11 @@ class Explanation:
         return [step for program in self.programs for step in program.steps]
 
     @property
+    def peak(self) -> int:
+        """Bytes of memory that the programs take at most, one after the other."""
+        return max((program.peak for program in self.programs), default=0)
+
+    @property
     def kernels(self) -> int:
         """How many kernels run, without products and calls on the host."""
         return sum(step.kind not in ("product", "host") for step in self.steps)
@@ -238,11 +262,12 @@ class Explanation:
         """Everything but the result, as plain numbers and strings."""
         programs = [asdict(program) for program in self.programs]
         for program, report in zip(programs, self.programs):
+            program["peak"], program["needed"] = report.peak, report.needed
             for step, source in zip(program["steps"], report.steps):
                 step["share"] = source.share
         return {
-            "name": self.name, "compilations": self.compilations, "hits": self.hits,
-            "compile_seconds": self.compile_seconds, "programs": programs,
+            "name": self.name, "kernels": self.kernels, "peak": self.peak, "compilations": self.compilations,
+            "hits": self.hits, "compile_seconds": self.compile_seconds, "programs": programs,
         }  # fmt: skip
 
     def to_json(self, path: str | None = None) -> str:
@@ -314,7 +339,8 @@ def _program_line(program: ProgramReport) -> str:
     alone = sum(step.seconds for step in program.steps)
     return (
         f"{_seconds(program.seconds)} a call, {_seconds(alone)} in its steps; {_amount(program.inputs, 'B')} in, "
-        f"{_amount(program.outputs, 'B')} out, {_amount(program.temporaries, 'B')} between"
+        f"{_amount(program.outputs, 'B')} out ({_amount(program.taken_over, 'B')} of it over inputs), "
+        f"{_amount(program.temporaries, 'B')} between; peak {_amount(program.peak, 'B')}"
     )
 
 
@@ -438,8 +464,12 @@ def _program_report(
             report.compiled, report.compile_seconds = ("known", 0.0) if key in known else (origin, seconds)
             report.texts = _texts(step.kernel, wanted)
         steps.append(report)
-    outputs = sum({base.id: base.size * base.dtype.itemsize for base in program.plan.outputs}.values())
-    return ProgramReport(inputs, outputs, program.plan.arena_bytes, median(whole), steps)
+    plan = program.plan
+    made = {plan.places[base.id][1]: nbytes_of(base) for base in plan.outputs if base.kind != "input"}
+    return ProgramReport(
+        inputs, sum(made.values()), sum(made[number] for number in plan.donations), plan.arena_bytes, plan.live_bytes,
+        program.scratch_bytes, median(whole), steps,
+    )  # fmt: skip
 
 
 # -- profile -----------------------------------------------------------------------------------------------------------

@@ -1,21 +1,20 @@
 """From groups to launches: order, memory, parameters.
 
-Steps that do not depend on each other share a *wave* and run at the same time. Temporaries live in one arena: two of
-them share memory when no wave needs both.
+Steps that do not depend on each other share a *wave* and run at the same time. Where buffers are: see memory.py.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass, field
 
 from ..errors import CompileError
-from ..runtime.buffers import padded
 from .contraction import ContractionPlan
 from .fuse import Fuser
 from .groups import Group, bits
-from .loops import Kernel
+from .loops import SIDE_ROWS, Kernel
+from .memory import donations, lay_out
 from .schedule import KernelBuilder
+from .stream import mark_streams
 from .values import Value
 
 CHUNK_WORK = 300_000.0  # about ten microseconds, in units of Kernel.cost
@@ -49,12 +48,14 @@ class Plan:
 
     places: value id -> ("input", position) | ("output", number) | ("arena", byte offset).
     outputs: for each output of the program its base value.
+    live_bytes: of the temporaries of the wave that needs most.
     """
 
     steps: list[Step]
     places: dict[int, tuple[str, int]]
     outputs: list[Value]
     arena_bytes: int
+    live_bytes: int = 0
     donations: dict[int, int] = field(default_factory=dict)  # output number -> input position
 
 
@@ -83,7 +84,7 @@ def _step(fuser: Fuser, group: Group, demanded: dict[int, Value]) -> Step | None
         if kernel is None:
             return None
         written = {access for stage in kernel.stages for access, _ in stage.stores}
-        written |= {access for access, _ in kernel.row_stores}
+        written |= {access for access, _ in kernel.row_stores} | {side.access for side in kernel.sides}
         writes: list[Value] = []
         reads: list[Value] = []
         for position, access in enumerate(kernel.accesses):
@@ -136,6 +137,23 @@ def assign_waves(steps: list[Step]) -> None:
             written_in[value.id] = max(written_in.get(value.id, 0), wave)
 
 
+def _delay(steps: list[Step], donate: set[int]) -> None:
+    """Move what depends on inputs alone (a fill of zeros, a mask) to the wave before the first that needs it, so that
+    its memory is not held meanwhile. Not what can fail, nor what reads an input that is to be overwritten."""
+    first_use: dict[int, int] = {}
+    later: dict[int, list[int]] = {}  # group -> waves of the steps that must come after it
+    for step in reversed(steps):
+        reads_inputs = all(value.kind == "input" and value.attrs[0] not in donate for value in step.reads)
+        can_fail = step.is_host or (step.kernel is not None and bool(step.kernel.checks))
+        used = [first_use[value.id] for value in step.writes if value.id in first_use]
+        if reads_inputs and used and not can_fail:
+            step.wave = max(step.wave, min([*used, *later.get(step.number, ())]) - 1)
+        for number in bits(step.group.after):
+            later.setdefault(number, []).append(step.wave)
+        for value in (*step.reads, *step.writes):
+            first_use[value.id] = min(first_use.get(value.id, step.wave), step.wave)
+
+
 def make_plan(
     fuser: Fuser, output_values: list[Value], donate: set[int]
 ) -> Plan:
@@ -143,90 +161,19 @@ def make_plan(
     bases = [fuser.materialise(value) for value in output_values]
     steps = build_steps(fuser, [base for base in bases if base.kind != "input"])
     assign_waves(steps)
+    _delay(steps, donate)
+    steps.sort(key=lambda step: step.wave)  # memory is shared by waves, also where steps run one after the other
     places: dict[int, tuple[str, int]] = {}
     number = 0
     for base in bases:
         if base.kind != "input" and base.id not in places:
             places[base.id] = ("output", number)
             number += 1
-    temporaries: dict[int, Value] = {}
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for step in steps:
-        for value in (*step.reads, *step.writes):
-            if value.kind == "input" or value.id in places:
-                continue
-            temporaries[value.id] = value
-            first[value.id] = min(first.get(value.id, step.wave), step.wave)
-            last[value.id] = max(last.get(value.id, step.wave), step.wave)
-    if "reuse" in fuser.builder.without:
-        first, last = dict.fromkeys(first, 0), dict.fromkeys(last, 0)  # as if all were needed at once
-    arena = _lay_out(temporaries, first, last, places)
-    plan = Plan(steps, places, bases, arena)
-    if donate:
-        plan.donations = _donations(plan, bases, donate)
-    return plan
-
-
-def _lay_out(
-    temporaries: dict[int, Value], first: dict[int, int], last: dict[int, int], places: dict[int, tuple[str, int]]
-) -> int:
-    """Give each temporary an offset in the arena, the largest first; returns the arena's size."""
-    placed: list[tuple[int, int, int, int]] = []  # start, end, first wave, last wave; in order
-    size = 0
-    for value in sorted(temporaries.values(), key=lambda v: -v.size * v.dtype.itemsize):
-        nbytes = padded(max(1, value.size) * value.dtype.itemsize)
-        begin, end = first[value.id], last[value.id]
-        start = 0
-        for other_start, other_end, other_first, other_last in placed:
-            if other_first <= end and begin <= other_last and other_start < start + nbytes and start < other_end:
-                start = other_end
-        insort(placed, (start, start + nbytes, begin, end))
-        places[value.id] = ("arena", start)
-        size = max(size, start + nbytes)
-    return size
-
-
-def _donations(plan: Plan, bases: list[Value], donate: set[int]) -> dict[int, int]:
-    """Outputs that may be written over an input: same size, read by no later step, and element for element."""
-    readers: dict[int, list[Step]] = {}
-    writers: dict[int, list[Step]] = {}
-    for step in plan.steps:
-        for value in step.reads:
-            if value.kind == "input":
-                readers.setdefault(value.attrs[0], []).append(step)
-        for value in step.writes:
-            writers.setdefault(value.id, []).append(step)
-    # A check that fails ends the program with its wave. Only what is written later may overwrite an input: an error
-    # leaves everything as it was.
-    last_check = max((s.wave for s in plan.steps if s.kernel is not None and s.kernel.checks), default=-1)
-    kept = {base.attrs[0] for base in bases if base.kind == "input"}
-    taken: set[int] = set()
-    donations: dict[int, int] = {}
-    for base in bases:
-        if base.kind == "input" or base.id not in writers or len(writers[base.id]) != 1:
-            continue
-        (step,) = writers[base.id]
-        kernel = step.kernel
-        number = plan.places[base.id][1]
-        if kernel is None or kernel.mode not in ("map", "scalar") or number in donations or step.wave <= last_check:
-            continue
-        store = next(a for a in kernel.accesses if a.value is base)
-        for access in kernel.accesses:
-            value = access.value
-            if value.kind != "input" or value.attrs[0] not in donate or value.attrs[0] in kept | taken:
-                continue
-            if value.size != base.size or value.dtype.itemsize != base.dtype.itemsize:
-                continue
-            if (access.offset, access.strides) != (store.offset, store.strides):
-                continue
-            others = [a for a in kernel.accesses if a.value is value and a is not access]
-            if others or any(s is not step and s.wave >= step.wave for s in readers[value.attrs[0]]):
-                continue
-            donations[number] = value.attrs[0]
-            taken.add(value.attrs[0])
-            break
-    return donations
+    donated = donations(steps, bases, places, donate) if donate else {}
+    layout = lay_out(steps, places, donated, "reuse" not in fuser.builder.without)
+    if "stream" not in fuser.builder.without:
+        mark_streams([step.kernel for step in steps if step.kernel is not None], layout.overwriting)
+    return Plan(steps, layout.places, bases, layout.arena_bytes, layout.live_bytes, donated)
 
 
 def chunk_elements(kernel: Kernel) -> int:
@@ -251,6 +198,8 @@ def task_counts(kernel: Kernel, block: int) -> tuple[int, int]:
     inner = 1
     for dim in kernel.row_loops:
         inner *= kernel.domain[dim]
+    if kernel.sides:
+        tasks, inner = -(-tasks // SIDE_ROWS), inner * SIDE_ROWS
     if kernel.reduced[-1]:
         return tasks, max(1, points // max(1, inner))
     return tasks * (-(-last // block)), max(1, points // max(1, inner * block))

@@ -29,6 +29,7 @@ from .llvm.layout import ParameterLayout, column_block, walk_scratch
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
+from .memory import late_outputs
 from .plan import Plan, Step, make_plan, task_counts
 from .simplify import simplify
 from .values import Value, ValueBuilder, import_graph
@@ -112,6 +113,17 @@ class Program:
         self._run = driver.runner()
         self._step_tables: list[driver.NativeTable | None] | None = None
         self._free: list[tuple[Any, int]] = []
+
+    @property
+    def spare_outputs(self) -> frozenset[int]:
+        """Positions of outputs, no two in one buffer, that may be written over what a failure would have to leave."""
+        late = set(late_outputs(self.plan.steps, self.plan.places)) - set(self.donations)
+        return frozenset(self._outputs.index((True, number)) for number in late)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Private memory of the calling thread for kernels; workers have their own."""
+        return self._arena_bytes - self.plan.arena_bytes
 
     # -- linking ------------------------------------------------------------------------------------------------------
 
@@ -231,8 +243,13 @@ class Program:
         array[FIRST_INPUT + position] = address + 8 * number
         array[number] = self._numbers[position](value)
 
-    def __call__(self, inputs: Sequence[Any], record: Record | None = None) -> list[Buffer]:
-        """record: run one step after the other and report each to it."""
+    def __call__(
+        self, inputs: Sequence[Any], record: Record | None = None, spare: dict[int, Buffer] | None = None
+    ) -> list[Buffer]:
+        """record: run one step after the other and report each to it.
+
+        spare: memory for outputs, by position, that only the caller can see; for some of ``spare_outputs``.
+        """
         if _observer is not None and record is None:
             return _observer(self, inputs)
         try:
@@ -246,7 +263,10 @@ class Program:
             for position, value in enumerate(inputs):
                 self._put(array, address, position, value)
             value = None  # no reference of ours may count below
-        fresh = self._take_over(inputs) if self.donations else [allocate(nbytes) for nbytes in self._output_bytes]
+        if self.donations or spare:
+            fresh = self._take_over(inputs, spare or {})
+        else:
+            fresh = [allocate(nbytes) for nbytes in self._output_bytes]
         self._pack_outputs(array, 8 * self._slot_count, *[buffer.address for buffer in fresh])
         if self._arena_bytes:
             arena = allocate(self._arena_bytes)
@@ -292,15 +312,20 @@ class Program:
             ]
         return self._step_tables
 
-    def _take_over(self, inputs: Sequence[Any]) -> list[Buffer]:
-        """Buffers for the outputs; that of a donated input where nobody else holds it."""
+    def _take_over(self, inputs: Sequence[Any], spare: dict[int, Buffer]) -> list[Buffer]:
+        """Buffers for the outputs: spare ones, those of donated inputs that nobody else holds, and new ones."""
+        given = {}
+        for position, buffer in spare.items():
+            made, number = self._outputs[position]
+            if made and buffer.nbytes == self._output_bytes[number] and buffer.owned:
+                given[number] = buffer
         fresh = []
         for number, nbytes in enumerate(self._output_bytes):
             source = self.donations.get(number)
             if source is not None and getrefcount(inputs[source]) <= UNSHARED and inputs[source].owned:
                 fresh.append(inputs[source])
             else:
-                fresh.append(allocate(nbytes))
+                fresh.append(given[number] if number in given else allocate(nbytes))
         return fresh
 
     def _input(self, inputs: Sequence[Any], position: int) -> Buffer:

@@ -17,7 +17,9 @@ from ..errors import CompileError
 from ..runtime.buffers import padded
 from .expressions import expression_arguments, expression_dtype
 from .loops import Access, Expression, Kernel, Scatter
+from .memory import may_overwrite
 from .plan import Plan, Step
+from .stream import ALIGNMENT as STREAM_ALIGNMENT
 from .values import Value
 
 MAX_ENUMERATED = 1 << 16  # points of a domain up to which positions are listed one by one
@@ -46,26 +48,44 @@ def validate_plan(plan: Plan) -> None:
         for value in (*step.reads, *step.writes):
             _, begin, end = lives.get(value.id, (value, step.wave, step.wave))
             lives[value.id] = value, min(begin, step.wave), max(end, step.wave)
-    _validate_arena(plan, list(lives.values()))
+    _validate_memory(plan, list(lives.values()))
     _validate_donations(plan)
 
 
-def _validate_arena(plan: Plan, lives: list[tuple[Value, int, int]]) -> None:
-    """No two temporaries that are alive in one wave share memory."""
-    placed: list[tuple[int, int, int, int, Value]] = []
-    for value, begin, end in lives:
+def _validate_memory(plan: Plan, lives: list[tuple[Value, int, int]]) -> None:
+    """No two values that are alive in one wave share memory, but for one that is written over the other."""
+    outputs = {base.id for base in plan.outputs}
+    placed: dict[Any, list[tuple[int, int, int, int, Value]]] = {}
+    for value, begin, end in sorted(lives, key=lambda life: life[1]):
         if value.kind == "input":
             continue
         _require(value.id in plan.places, f"{value} has no place")
         where, start = plan.places[value.id]
-        if where != "arena":
-            continue
-        stop = start + padded(max(1, value.size) * value.dtype.itemsize)
-        _require(start >= 0 and stop <= plan.arena_bytes, f"{value} lies outside of the arena")
-        for other_start, other_stop, other_begin, other_end, other in placed:
+        stop = padded(max(1, value.size) * value.dtype.itemsize)
+        if where == "arena":
+            region: Any = where
+            stop += start
+            _require(start >= 0 and stop <= plan.arena_bytes, f"{value} lies outside of the arena")
+        else:
+            region, start = (where, start), 0
+            taken_over = value.id not in outputs and region[1] in plan.donations
+            _require(not taken_over, f"{value} lies in the memory of an input")
+        if value.id in outputs:
+            end = plan.steps[-1].wave + len(plan.steps)
+        for other_start, other_stop, other_begin, other_end, other in placed.setdefault(region, []):
             if stop > other_start and other_stop > start and end >= other_begin and other_end >= begin:
-                raise CompileError(f"invalid: {value} and {other} share memory while both are needed")
-        placed.append((start, stop, begin, end, value))
+                over = other_start == start and other_end == begin and _is_written_over(plan, value, other, begin)
+                _require(over, f"{value} and {other} share memory while both are needed")
+        placed[region].append((start, stop, begin, end, value))
+
+
+def _is_written_over(plan: Plan, value: Value, other: Value, wave: int) -> bool:
+    """Whether one step alone writes ``value``, and it alone reads ``other`` then, element for element."""
+    writers = [step for step in plan.steps if value in step.writes]
+    readers = [step for step in plan.steps if other in step.reads and step.wave >= wave]
+    if len(writers) != 1 or readers != writers or writers[0].kernel is None or writers[0].contraction is not None:
+        return False
+    return may_overwrite(writers[0].kernel, value, other)
 
 
 def _validate_donations(plan: Plan) -> None:
@@ -307,6 +327,12 @@ def _validate_stores(kernel: Kernel) -> None:
     """No two points of the domain write one element."""
     grid = tuple(1 if folded else extent for extent, folded in zip(kernel.domain, kernel.reduced))
     stores = [(access, kernel.domain) for stage in kernel.stages for access, _ in stage.stores]
+    for number in kernel.streams:
+        access = kernel.accesses[number]
+        _require(any(number == stored for stored, _ in stores), f"access {number} is streamed and not stored")
+        size = access.value.dtype.itemsize
+        aligned = not any(step * size % STREAM_ALIGNMENT for step in (access.offset, *access.strides[:-1]))
+        _require(access.strides[-1] == 1 and aligned, f"access {number} is streamed to where no vector is aligned")
     stores += [(access, grid) for access, _ in kernel.row_stores]
     for number, domain in stores:
         access = kernel.accesses[number]

@@ -104,7 +104,7 @@ class Variant:
 
     __slots__ = (
         "_arguments", "_captured", "_captured_ids", "_guards", "_is_pure", "_is_single", "_is_stateful", "_is_tuple",
-        "_only_values", "_plan", "_program", "_ranges", "_recipe", "_specs", "_surroundings",
+        "_late_gradients", "_only_values", "_plan", "_program", "_ranges", "_recipe", "_specs", "_surroundings",
         "_tokens",
     )
 
@@ -125,6 +125,11 @@ class Variant:
         self._is_single = plan.structure is None
         self._is_tuple = plan.structure is tuple
         self._specs = plan.specs
+        late = getattr(program, "spare_outputs", ()) if plan.gradients else ()
+        # (input, output) of the gradients that may be written over those before them
+        self._late_gradients = [
+            (position, output) for position, (kind, output) in plan.gradients if kind == "value" and output in late
+        ]
         self._arguments = plan.arguments
         self._ranges = plan.ranges
         # Nothing but a program over arguments.
@@ -216,9 +221,22 @@ class Variant:
         alone = [position in plan.reusable and _is_alone(nodes, position) for position, _ in plan.rebound]
         # A second reference to what may not be overwritten.
         shared = [values[position] for (position, _), is_alone in zip(plan.rebound, alone) if not is_alone]
-        outputs = () if program is None else program(values)
+        if self._late_gradients:
+            outputs = program(values, None, self._spare_gradients(handles))
+        else:
+            outputs = () if program is None else program(values)
         del shared
         return self._results_and_changes(outputs, handles, nodes, alone)
+
+    def _spare_gradients(self, handles: list[Any]) -> dict[int, Any]:
+        """Memory of old gradients that nobody else can see and no input is: the new ones are written there."""
+        spare = {}
+        for position, output in self._late_gradients:
+            if _has_lone_gradient(handles[position]):
+                node = handles[position]._grad._node
+                if getrefcount(node.buffer) <= _ALONE - 1:
+                    spare[output] = node.buffer
+        return spare
 
     def _results_and_changes(
         self, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], alone: list[bool]

@@ -1,0 +1,236 @@
+"""Where a program's buffers are.
+
+An output may take over the memory of an input that its caller gives up (*donation*). A temporary takes over the memory
+of another that is read for the last time by the step that writes it, element for element; so may an output, and the
+temporary then lies in the output's memory from the start. What remains shares one arena: two blocks have memory in
+common when no wave needs both.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..runtime.buffers import padded
+from .loops import Kernel
+from .values import Value
+
+if TYPE_CHECKING:
+    from .plan import Step
+
+Place = tuple[str, int]  # ("input", position), ("output", number) or ("arena", byte offset)
+
+
+@dataclass
+class Layout:
+    """places: of every value that is not an input, by id.   arena_bytes: size of the arena.
+
+    live_bytes: of the temporaries of the wave that needs most, without a gap: no arena could be smaller.
+    overwriting: ids of the values that are written over what the same kernel reads.
+    """
+
+    places: dict[int, Place]
+    arena_bytes: int
+    live_bytes: int
+    overwriting: set[int]
+
+
+@dataclass
+class _Block:
+    """Memory of one temporary, or of several that take it over one from the other; needed from wave ``first`` to
+    ``last``."""
+
+    nbytes: int
+    first: int
+    last: int
+    values: list[Value]
+
+
+def lay_out(
+    steps: Sequence[Step], outputs: dict[int, Place], taken_over: Container[int] = (), reuse: bool = True
+) -> Layout:
+    """Places for all that ``steps`` write.
+
+    outputs: places of the outputs, by value.   taken_over: numbers of outputs that overwrite an input.
+    reuse: whether temporaries share memory at all.
+    """
+    places = dict(outputs)
+    blocks: dict[int, _Block] = {}
+    for step in steps:
+        for value in (*step.reads, *step.writes):
+            if value.kind == "input" or value.id in outputs:
+                continue
+            block = blocks.get(value.id)
+            if block is None:
+                blocks[value.id] = block = _Block(nbytes_of(value), step.wave, step.wave, [value])
+            block.first, block.last = min(block.first, step.wave), max(block.last, step.wave)
+    overwriting = {identity for identity, (_, number) in outputs.items() if number in taken_over}
+    if reuse:
+        overwriting |= _merge(steps, blocks, places, overwriting)
+    else:  # as if all were needed at once
+        for block in blocks.values():
+            block.first, block.last = 0, 0
+    found = list({id(block): block for block in blocks.values()}.values())
+    return Layout(places, _place(found, places), _most_alive(found), overwriting)
+
+
+def nbytes_of(value: Value) -> int:
+    """Of the value's buffer."""
+    return value.size * value.dtype.itemsize
+
+
+def _merge(
+    steps: Sequence[Step], blocks: dict[int, _Block], places: dict[int, Place], over_inputs: set[int]
+) -> set[int]:
+    """Let values take over the memory of what their step reads for the last time; returns their ids.
+
+    over_inputs: those that overwrite an input, with which no temporary may share.
+    """
+    readers: dict[int, list[Step]] = {}
+    writers: dict[int, int] = {}
+    for step in steps:
+        for value in step.reads:
+            readers.setdefault(value.id, []).append(step)
+        for value in step.writes:
+            writers[value.id] = writers.get(value.id, 0) + 1
+    taken: set[int] = set()
+    overwriting: set[int] = set()
+    for step in reversed(steps):  # so that a chain that ends in an output lies there as a whole
+        if step.kernel is None or step.contraction is not None:
+            continue
+        for written in step.writes:
+            where = places.get(written.id)
+            if writers[written.id] != 1 or written.id in over_inputs:
+                continue
+            for read in step.reads:
+                before = blocks.get(read.id)
+                if before is None or before.last != step.wave or read.id in taken or read is written:
+                    continue
+                others = [s for s in readers[read.id] if s is not step and s.wave == step.wave]
+                if others or not may_overwrite(step.kernel, written, read):
+                    continue
+                taken.add(read.id)
+                overwriting.add(written.id)
+                if where is not None:
+                    for value in before.values:
+                        places[value.id] = where
+                        del blocks[value.id]
+                else:
+                    after = blocks[written.id]
+                    before.last = after.last
+                    before.values += after.values
+                    for value in after.values:
+                        blocks[value.id] = before
+                break
+    return overwriting
+
+
+def may_overwrite(kernel: Kernel, written: Value, read: Value) -> bool:
+    """Whether ``kernel`` may write ``written`` in the memory of ``read``: it reads each element where it writes that
+    element, and not afterwards."""
+    if written.size != read.size or written.dtype.itemsize != read.dtype.itemsize:
+        return False
+    if kernel.chunks is not None or kernel.scatter is not None:
+        return False
+    loads = [n for n, access in enumerate(kernel.accesses) if access.value is read]
+    stores = [n for n, access in enumerate(kernel.accesses) if access.value is written]
+    if len(loads) != 1 or len(stores) != 1:
+        return False
+    load, store = kernel.accesses[loads[0]], kernel.accesses[stores[0]]
+    if (load.offset, load.strides) != (store.offset, store.strides):
+        return False
+    for expression in kernel.expressions:  # by an index, or from the step before
+        if expression[0] in ("lookup", "shifted") and loads[0] in (expression[1], expression[3]):
+            return False
+    # A task's part of the domain is walked once a stage: what a stage before the last stored over, a later one may have
+    # to read as it was.
+    last = [access for access, _ in kernel.row_stores] + [access for access, _ in kernel.stages[-1].stores]
+    return kernel.mode in ("map", "scalar") or stores[0] in last
+
+
+def _place(blocks: Sequence[_Block], places: dict[int, Place]) -> int:
+    """Give each block an offset in the arena, the largest first; returns the arena's size."""
+    placed: list[tuple[int, int, int, int]] = []  # start, end, first wave, last wave; in order
+    size = 0
+    for block in sorted(blocks, key=lambda block: -block.nbytes):
+        room = padded(max(1, block.nbytes))
+        start = 0
+        for other_start, other_end, other_first, other_last in placed:
+            if other_first <= block.last and block.first <= other_last and other_start < start + room:
+                if start < other_end:
+                    start = other_end
+        insort(placed, (start, start + room, block.first, block.last))
+        for value in block.values:
+            places[value.id] = ("arena", start)
+        size = max(size, start + room)
+    return size
+
+
+def _most_alive(blocks: Sequence[_Block]) -> int:
+    """The bytes of the wave that needs most."""
+    changes: dict[int, int] = {}
+    for block in blocks:
+        changes[block.first] = changes.get(block.first, 0) + block.nbytes
+        changes[block.last + 1] = changes.get(block.last + 1, 0) - block.nbytes
+    alive = most = 0
+    for wave in sorted(changes):
+        alive += changes[wave]
+        most = max(most, alive)
+    return most
+
+
+def last_failure(steps: Sequence[Step]) -> int:
+    """The last wave in which the program can fail, and then ends, leaving everything as it was; -1 if in none."""
+    return max((s.wave for s in steps if s.is_host or (s.kernel is not None and s.kernel.checks)), default=-1)
+
+
+def late_outputs(steps: Sequence[Step], places: dict[int, Place]) -> frozenset[int]:
+    """Numbers of the outputs in whose memory nothing is written before the program can no longer fail."""
+    first: dict[int, int] = {}
+    for step in steps:
+        for value in step.writes:
+            where, number = places[value.id]
+            if where == "output":
+                first[number] = min(first.get(number, step.wave), step.wave)
+    settled = last_failure(steps)
+    return frozenset(number for number, wave in first.items() if wave > settled)
+
+
+def donations(
+    steps: Sequence[Step], outputs: Sequence[Value], numbers: dict[int, Place], donate: set[int]
+) -> dict[int, int]:
+    """Outputs that may be written over an input: same size, read by no later step, and element for element.
+
+    outputs: their values, inputs among them.   numbers: their places.   donate: inputs that may be overwritten.
+    Returns output number -> input position.
+    """
+    readers: dict[int, list[Step]] = {}
+    writers: dict[int, list[Step]] = {}
+    for step in steps:
+        for value in step.reads:
+            if value.kind == "input":
+                readers.setdefault(value.attrs[0], []).append(step)
+        for value in step.writes:
+            writers.setdefault(value.id, []).append(step)
+    settled = last_failure(steps)  # only what is written later may overwrite an input
+    taken = {value.attrs[0] for value in outputs if value.kind == "input"}
+    found: dict[int, int] = {}
+    for output in outputs:
+        if output.kind == "input" or len(writers.get(output.id, ())) != 1:
+            continue
+        (step,) = writers[output.id]
+        number = numbers[output.id][1]
+        if step.kernel is None or step.contraction is not None or number in found or step.wave <= settled:
+            continue
+        for value in step.reads:
+            if value.kind != "input" or value.attrs[0] not in donate or value.attrs[0] in taken:
+                continue
+            if any(s is not step and s.wave >= step.wave for s in readers[value.attrs[0]]):
+                continue
+            if may_overwrite(step.kernel, output, value):
+                found[number] = value.attrs[0]
+                taken.add(value.attrs[0])
+                break
+    return found
