@@ -42,6 +42,24 @@ from .normalization import rms_norm as rms_norm
 from .operands import along_axis, float_tensor, narrowed, wide_inside, widened
 from .patches import fold as fold
 from .patches import unfold as unfold
+from .pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
+from .pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .pooling import adaptive_avg_pool3d as adaptive_avg_pool3d
+from .pooling import adaptive_max_pool1d as adaptive_max_pool1d
+from .pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from .pooling import adaptive_max_pool3d as adaptive_max_pool3d
+from .pooling import avg_pool1d as avg_pool1d
+from .pooling import avg_pool2d as avg_pool2d
+from .pooling import avg_pool3d as avg_pool3d
+from .pooling import lp_pool1d as lp_pool1d
+from .pooling import lp_pool2d as lp_pool2d
+from .pooling import lp_pool3d as lp_pool3d
+from .pooling import max_pool1d as max_pool1d
+from .pooling import max_pool2d as max_pool2d
+from .pooling import max_pool3d as max_pool3d
+from .pooling import max_unpool1d as max_unpool1d
+from .pooling import max_unpool2d as max_unpool2d
+from .pooling import max_unpool3d as max_unpool3d
 from .probability import log_softmax as log_softmax
 from .probability import softmax as softmax
 from .probability import softmin as softmin
@@ -52,6 +70,9 @@ from .regression import l1_loss as l1_loss
 from .regression import mse_loss as mse_loss
 from .regression import poisson_nll_loss as poisson_nll_loss
 from .regression import smooth_l1_loss as smooth_l1_loss
+from .resizing import interpolate as interpolate
+from .resizing import pixel_shuffle as pixel_shuffle
+from .resizing import pixel_unshuffle as pixel_unshuffle
 
 _SELU_ALPHA = 1.6732632423543772848170429916717  # Klambauer et al. 2017, eq. 14
 _SELU_SCALE = 1.0507009873554804934193349852946

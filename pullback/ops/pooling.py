@@ -1,0 +1,332 @@
+"""Windows over the last axes of an array: their largest elements, their sums, and the transposes of both.
+
+Nothing here copies windows. A window is a view, folded where it is read; and a transpose does not write windows out to
+add them up, but visits, for each element of the array, the few windows that hold it. With ``step`` s, element
+``b * s + r`` of an axis lies in window ``b + d`` for the same few d whatever b is: so an array is read in blocks of s
+elements, and all that depends on r and d is a small table.
+
+The four operations on windows are each other's derivatives, which is what their rules say:
+
+    window_sum(x)          the sum of each window's elements
+    spread_windows(y)      its transpose: to each element the sum of y over the windows that hold it
+    window_take(x, slot)   of each window the element that ``slot`` names
+    window_put(y, slot)    its transpose: y at the element that each window's slot names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..graph.node import Node
+from ..shapes import size_of
+from . import elementwise as e
+from . import leaf, movement
+from .custom import Rule, custom_call, custom_result
+from .family import Array
+from .reduction import argmax, reduce_max, reduce_sum, sum_to
+from .windows import windows
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows along one axis of ``extent`` elements: ``count`` of them, window o holding the elements
+    ``o * step - low + a * dilation`` for a in range(size), of which some may lie outside, in the padding."""
+
+    extent: int
+    size: int
+    step: int
+    dilation: int
+    low: int
+    count: int
+
+    @property
+    def span(self) -> int:
+        """Elements from a window's first to its last."""
+        return (self.size - 1) * self.dilation + 1
+
+    @property
+    def high(self) -> int:
+        """Padding after the last element; negative where elements at the end are in no window."""
+        return (self.count - 1) * self.step + self.span - self.low - self.extent
+
+    @property
+    def padded(self) -> bool:
+        return self.low > 0 or self.high > 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of ``step`` elements that the axis is read in by a transpose."""
+        return -(-self.extent // self.step)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The smallest and the largest d for which elements of block b lie in window b + d."""
+        return -((self.span - 1 - self.low) // self.step), (self.step - 1 + self.low) // self.step
+
+    def positions(self) -> Array:
+        """(count, size): which element each window holds at each place; negative or at least ``extent`` outside."""
+        starts = np.arange(self.count)[:, None] * self.step - self.low
+        return starts + np.arange(self.size) * self.dilation
+
+
+Windows = tuple[Window, ...]
+
+
+# -- views and tables --------------------------------------------------------------------------------------------------
+
+
+def window_view(x: Node, axes: Windows, fill: Any) -> Node:
+    """The windows over the last axes of ``x``: first their places, then the other axes, then the windows' numbers."""
+    rank, n = len(x.shape), len(axes)
+    lead = rank - n
+    none = (0,) * lead
+    x = movement.pad(x, fill, (*none, *[w.low for w in axes]), (*none, *[w.high for w in axes]))
+    for i, w in enumerate(axes):
+        x = windows(x, lead + i, w.span, w.step)
+        if w.dilation > 1:
+            x = movement.slice_axis(x, rank + i, 0, w.span, w.dilation)
+    return movement.permute(x, (*range(rank, rank + n), *range(rank)))
+
+
+def _blocks_view(y: Node, axes: Windows, fill: Any) -> Node:
+    """For each element of the array, one value for each window that may hold it: first the windows, then the other
+    axes, then for each axis its blocks and an axis of extent 1 for the places in a block."""
+    rank, n = len(y.shape), len(axes)
+    lead = rank - n
+    low, high, spans = [0] * lead, [0] * lead, []
+    for w in axes:
+        first, last = w.reach
+        spans.append(last - first + 1)
+        low.append(-first)
+        high.append(w.blocks + last - w.count)
+    y = movement.pad(y, fill, tuple(low), tuple(high))
+    for i, span in enumerate(spans):
+        y = windows(y, lead + i, span, 1)
+    y = movement.permute(y, (*range(rank, rank + n), *range(rank)))
+    blocks = [extent for w in axes for extent in (w.blocks, 1)]
+    return movement.reshape(y, (*spans, *y.shape[n : n + lead], *blocks))
+
+
+def _joined_blocks(y: Node, axes: Windows) -> Node:
+    """The blocks of each axis one after another, without what is beyond its end."""
+    lead = len(y.shape) - 2 * len(axes)
+    front = y.shape[:lead]
+    y = movement.reshape(y, (*front, *[w.blocks * w.step for w in axes]))
+    return movement.slice(y, (0,) * len(y.shape), (*front, *[w.extent for w in axes]))
+
+
+def slot_dtype(axes: Windows) -> DType:
+    """What the slots of windows are kept in: as narrow as their number allows."""
+    return dtypes.uint8 if size_of(w.size for w in axes) < 256 else dtypes.int32
+
+
+@lru_cache(maxsize=256)
+def _held_slots(axes: Windows) -> Array:
+    """(windows that may hold an element..., places in a block...): the slot under which they do, else the number of
+    slots."""
+    n = len(axes)
+    slots: Array = np.zeros((1,) * 2 * n, np.int64)
+    held: Array = np.ones((1,) * 2 * n, bool)
+    for i, w in enumerate(axes):
+        first, last = w.reach
+        at = np.arange(w.step) + w.low - w.step * np.arange(first, last + 1)[:, None]
+        inside = (at >= 0) & (at % w.dilation == 0) & (at // w.dilation < w.size)
+        shape = [1] * 2 * n
+        shape[i], shape[n + i] = at.shape
+        slots = slots * w.size + (at // w.dilation).reshape(shape)
+        held = held & inside.reshape(shape)
+    none = size_of(w.size for w in axes)
+    return np.where(held, slots, none).astype(slot_dtype(axes).numpy)
+
+
+def _held_table(axes: Windows, lead: int) -> Node:
+    """:func:`_held_slots` shaped to broadcast against :func:`_blocks_view`."""
+    table = _held_slots(axes)
+    n = len(axes)
+    places = [extent for step in table.shape[n:] for extent in (1, step)]
+    return leaf.data(table.reshape(*table.shape[:n], *(1,) * lead, *places))
+
+
+@lru_cache(maxsize=256)
+def _first_slots(axes: Windows) -> Array:
+    """The first slot of each window that is not padding."""
+    slots: Array = np.zeros((1,) * len(axes), np.int64)
+    for i, w in enumerate(axes):
+        first = np.argmax(w.positions() >= 0, axis=1)
+        slots = slots * w.size + first.reshape([-1 if i == a else 1 for a in range(len(axes))])
+    return slots
+
+
+def _lifted(x: Node, rank: int) -> Node:
+    """``x`` with axes of extent 1 in front, to ``rank`` axes."""
+    return movement.reshape(x, (*(1,) * (rank - len(x.shape)), *x.shape))
+
+
+# -- the largest element -----------------------------------------------------------------------------------------------
+
+
+def _lowest(dtype: DType) -> Any:
+    return -np.inf if dtype.kind == "f" else dtypes.integer_limits(dtype)[0]
+
+
+def window_max(x: Node, axes: Windows) -> Node:
+    """The largest element of each window over the last axes of ``x``, NaN where there is one. Its derivative goes to
+    the first of equal ones. Padding counts for nothing."""
+    value = _largest(x, axes)
+    if x.dtype.kind != "f":
+        return value
+    return custom_result(value, custom_call((x,), _MaxRule(axes)), 0)
+
+
+def _largest(x: Node, axes: Windows) -> Node:
+    return reduce_max(window_view(x, axes, _lowest(x.dtype)), tuple(range(len(axes))))
+
+
+def window_argmax(x: Node, axes: Windows) -> Node:
+    """The slot (row-major place in its window) of each window's first largest element; the first NaN is largest."""
+    n = len(axes)
+    view = window_view(x, axes, _lowest(x.dtype))
+    slots = size_of(view.shape[:n])
+    slot = argmax(movement.reshape(view, (slots, *view.shape[n:])), (0,))
+    if any(w.padded for w in axes):
+        # Where nothing is larger than padding, the first element of all may be padding.
+        first = movement.broadcast_to(leaf.data(_first_slots(axes)), slot.shape)
+        slot = e.where(e.equal(_largest(x, axes), _lowest(x.dtype)), first, slot)
+    return e.cast(slot, slot_dtype(axes))
+
+
+def flat_positions(slot: Node, axes: Windows) -> Node:
+    """Row-major position over the last axes of the array, int64, of what each window's ``slot`` names."""
+    position: Node | None = None
+    rest = e.cast(slot, dtypes.int64)
+    lead = len(slot.shape) - len(axes)
+    stride, parts = 1, []
+    for i, w in reversed(list(enumerate(axes))):
+        quotient = e.floor_divide(rest, w.size) if i else leaf.full(rest.shape, 0, dtypes.int64)
+        place = e.subtract(rest, e.multiply(quotient, w.size))
+        start = e.subtract(e.multiply(leaf.iota(slot.shape, lead + i, dtypes.int64), w.step), w.low)
+        parts.append(e.multiply(e.add(start, e.multiply(place, w.dilation)), stride))
+        rest = quotient
+        stride *= w.extent
+    for part in parts:
+        position = part if position is None else e.add(position, part)
+    return position  # type: ignore[return-value]
+
+
+# -- the linear operations ---------------------------------------------------------------------------------------------
+
+
+def window_sum(x: Node, axes: Windows) -> Node:
+    """The sum of each window over the last axes of ``x``; padding is 0."""
+    value = reduce_sum(window_view(x, axes, 0), tuple(range(len(axes))))
+    return custom_result(value, custom_call((x,), _SumRule(axes)), 0)
+
+
+def spread_windows(y: Node, axes: Windows) -> Node:
+    """The transpose of :func:`window_sum`: to each element the sum of ``y`` over the windows that hold it."""
+    view = _blocks_view(y, axes, 0)
+    n = len(axes)
+    held = _held_slots(axes) < size_of(w.size for w in axes)
+    if not held.all():
+        table = _held_table(axes, len(y.shape) - n)
+        view = e.where(e.less(table, size_of(w.size for w in axes)), view, 0)
+    elif any(w.step > 1 for w in axes):
+        places = [extent for w in axes for extent in (w.blocks, w.step)]
+        view = movement.broadcast_to(view, (*view.shape[: -2 * n], *places))
+    value = _joined_blocks(reduce_sum(view, tuple(range(n))), axes)
+    return custom_result(value, custom_call((y,), _SpreadRule(axes)), 0)
+
+
+def window_take(x: Node, slot: Node, axes: Windows) -> Node:
+    """Of each window over the last axes of ``x`` the element that ``slot`` names; leading axes broadcast."""
+    n = len(axes)
+    rank = max(len(x.shape), len(slot.shape))
+    sizes = tuple([w.size for w in axes])
+    names = np.arange(size_of(sizes)).reshape(*sizes, *(1,) * rank).astype(slot.dtype.numpy)
+    chosen = e.equal(_lifted(slot, n + rank), leaf.data(names))
+    value = reduce_sum(e.where(chosen, window_view(_lifted(x, rank), axes, 0), 0), tuple(range(n)))
+    return custom_result(value, custom_call((x, slot), _TakeRule(axes)), 0)
+
+
+def window_put(y: Node, slot: Node, axes: Windows) -> Node:
+    """The transpose of :func:`window_take`: each window's ``y`` added at the element that its ``slot`` names."""
+    n = len(axes)
+    rank = max(len(y.shape), len(slot.shape))
+    table = _held_table(axes, rank - n)
+    named = _blocks_view(_lifted(slot, rank), axes, size_of(w.size for w in axes))
+    view = e.where(e.equal(named, table), _blocks_view(_lifted(y, rank), axes, 0), 0)
+    value = _joined_blocks(reduce_sum(view, tuple(range(n))), axes)
+    return custom_result(value, custom_call((y, slot), _PutRule(axes)), 0)
+
+
+# -- their derivatives -------------------------------------------------------------------------------------------------
+
+
+class _WindowRule(Rule):
+    """A rule that is the same whatever leading axes there are, so batching leaves it as it is."""
+
+    def __init__(self, axes: Windows) -> None:
+        self.axes = axes
+
+    def batched(self, batched: tuple[bool, ...], size: int, node: Node) -> Rule:
+        return self
+
+    def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
+        return [None if tangents[0] is None else self.forward(tangents[0], node)]
+
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
+        found = sum_to(self.transpose(cotangents[0], node), node.inputs[0].shape)
+        return [found, *[None] * (len(node.inputs) - 1)]
+
+    def forward(self, tangent: Node, node: Node) -> Node:
+        raise TypeError(f"{type(self).__name__} has no tangent")
+
+    def transpose(self, cotangent: Node, node: Node) -> Node:
+        raise TypeError(f"{type(self).__name__} has no transpose")
+
+
+class _MaxRule(_WindowRule):
+    def forward(self, tangent: Node, node: Node) -> Node:
+        return window_take(tangent, window_argmax(node.inputs[0], self.axes), self.axes)
+
+    def transpose(self, cotangent: Node, node: Node) -> Node:
+        return window_put(cotangent, window_argmax(node.inputs[0], self.axes), self.axes)
+
+
+class _SumRule(_WindowRule):
+    def forward(self, tangent: Node, node: Node) -> Node:
+        return window_sum(tangent, self.axes)
+
+    def transpose(self, cotangent: Node, node: Node) -> Node:
+        return spread_windows(cotangent, self.axes)
+
+
+class _SpreadRule(_WindowRule):
+    def forward(self, tangent: Node, node: Node) -> Node:
+        return spread_windows(tangent, self.axes)
+
+    def transpose(self, cotangent: Node, node: Node) -> Node:
+        return window_sum(cotangent, self.axes)
+
+
+class _TakeRule(_WindowRule):
+    def forward(self, tangent: Node, node: Node) -> Node:
+        return window_take(tangent, node.inputs[1], self.axes)
+
+    def transpose(self, cotangent: Node, node: Node) -> Node:
+        return window_put(cotangent, node.inputs[1], self.axes)
+
+
+class _PutRule(_WindowRule):
+    def forward(self, tangent: Node, node: Node) -> Node:
+        return window_put(tangent, node.inputs[1], self.axes)
+
+    def transpose(self, cotangent: Node, node: Node) -> Node:
+        return window_take(cotangent, node.inputs[1], self.axes)

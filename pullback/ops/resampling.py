@@ -1,0 +1,104 @@
+"""Weighted sums of a few elements along an axis, at positions that are known beforehand: interpolation, adaptive means.
+
+The transpose of such an operation is another one: each element goes to a few results, with the same weights. So no
+gradient adds up by scattered writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..graph.node import Node
+from ..shapes import Shape
+from . import elementwise as e
+from . import leaf, movement
+from .custom import Rule, custom_call, custom_result
+from .family import Array
+from .indexing import gather
+from .reduction import reduce_sum
+
+
+class Taps:
+    """Result o along an axis is the sum over t of ``weights[o, t] * x[positions[o, t]]``, of an axis of ``extent``.
+
+    positions: (results, taps), each below ``extent``; weights: of the same shape. An element of weight 0 does not
+    count, even if it is infinite or NaN.
+    """
+
+    def __init__(self, extent: int, positions: Array, weights: Array) -> None:
+        self.extent = extent
+        self.positions = np.ascontiguousarray(positions, np.int64)
+        self.weights = np.ascontiguousarray(weights, np.float64)
+
+    @property
+    def count(self) -> int:
+        """The number of results."""
+        return self.positions.shape[0]
+
+    @cached_property
+    def transposed(self) -> Taps:
+        """For each element the results that it goes to."""
+        results, taps = np.nonzero(self.weights)
+        elements = self.positions[results, taps]
+        order = np.argsort(elements, kind="stable")
+        results, taps, elements = results[order], taps[order], elements[order]
+        counts = np.bincount(elements, minlength=self.extent)
+        place = np.arange(len(elements)) - (np.cumsum(counts) - counts)[elements]
+        most = max(int(counts.max(initial=0)), 1)
+        positions = np.zeros((self.extent, most), np.int64)
+        weights = np.zeros((self.extent, most))
+        positions[elements, place] = results
+        weights[elements, place] = self.weights[results, taps]
+        return Taps(self.count, positions, weights)
+
+
+def resample(x: Node, axis: int, taps: Taps) -> Node:
+    """``x`` with ``taps`` taken along ``axis``, which counts from the end (-1 is the last). x is floating, unless each
+    result is one element of weight 1."""
+    value = _resample(x, axis, taps)
+    if x.dtype.kind != "f":
+        return value
+    return custom_result(value, custom_call((x,), _ResampleRule(axis, taps)), 0)
+
+
+def _resample(x: Node, axis: int, taps: Taps) -> Node:
+    rank = len(x.shape)
+    at = rank + axis
+    shape: Shape = (*x.shape[:at], taps.count, *x.shape[at + 1 :])
+    if 0 in x.shape:
+        return leaf.full(shape, 0, x.dtype)
+    chosen = gather(x, [leaf.data(taps.positions.T)], (at,))  # taps, results, then the other axes
+    chosen = movement.permute(chosen, (0, *range(2, at + 2), 1, *range(at + 2, rank + 1)))
+    if (taps.weights != 1).any():
+        chosen = e.multiply(chosen, _table(taps.weights.astype(x.dtype.numpy), axis, rank))
+    if (taps.weights == 0).any():
+        chosen = e.where(_table(taps.weights != 0, axis, rank), chosen, 0)
+    return movement.reshape(reduce_sum(chosen, (0,)), shape)
+
+
+def _table(values: Array, axis: int, rank: int) -> Node:
+    results, taps = values.shape
+    shape: list[Any] = [taps, *[1] * rank]
+    shape[axis] = results
+    return leaf.data(np.ascontiguousarray(values.T).reshape(shape))
+
+
+class _ResampleRule(Rule):
+    """The axis counts from the end, so batching leaves the rule as it is."""
+
+    def __init__(self, axis: int, taps: Taps) -> None:
+        self.axis = axis
+        self.taps = taps
+
+    def batched(self, batched: tuple[bool, ...], size: int, node: Node) -> Rule:
+        return self
+
+    def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
+        return [None if tangents[0] is None else resample(tangents[0], self.axis, self.taps)]
+
+    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
+        return [resample(cotangents[0], self.axis, self.taps.transposed)]
