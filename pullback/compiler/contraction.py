@@ -1,105 +1,201 @@
-"""Contractions as matrix products: the strides that a batch of ``C = A B`` reads, and the copies it needs first.
+"""Contractions: which elements of its operands a ``dot_general`` reads, and who computes it.
 
-``dot_general`` contracts any axes; a matrix product wants one batch, one row and one column stride. Views (transposes
-above all) are looked through, so ``x.T @ y`` costs no copy. This file is the seam for a contraction engine of our own:
-of BLAS it asks only which strides it takes.
+``dot_general`` contracts any axes of any views: transposes, slices, windows, broadcasts. The engine (products.py) takes
+an axis as it comes, with a stride in each operand, so nothing is copied. Where it has no register tile for the
+processor, BLAS computes the product; BLAS wants one batch, one row and one column stride, and an operand that has not
+is copied first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..runtime.blas import accepts
+from ..runtime import blas
+from .llvm.contraction import MAX_AXES
+from .products import DTYPES, Axis, Product, collapsed, extent_of, has_tile, product_launch
 from .values import Value
+from .views import row_major
 
 if TYPE_CHECKING:
+    from ..dtypes import DType
+    from ..runtime.driver import Launch
     from .fuse import Fuser
+    from .llvm.target import Target
+
+FEW_ROWS = 32  # of a product; then a batch that shares the other operand adds rows,
+FEW_COLUMNS = 512  # and with fewer than that columns
 
 
 @dataclass
-class MatrixOperand:
-    """A batch of matrices inside ``base``; offset and strides in elements."""
+class Operand:
+    """What an operand reads: elements of ``base``, from ``offset`` on."""
 
     base: Value
     offset: int
-    row_stride: int
-    column_stride: int
-    batch_stride: int
 
 
 @dataclass
 class ContractionPlan:
-    """``C[batch, m, n] = A[batch, m, k] B[batch, k, n]``, C contiguous."""
+    """``C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n]``, C contiguous in the order of ``dot_general``.
 
-    left: MatrixOperand
-    right: MatrixOperand
-    batch: int
-    m: int
-    n: int
-    k: int
+    Each group is a list of axes: an extent, then strides in elements. Of batch axes in A, B and C, of m in A and C, of
+    n in B and C, of k in A and B.
+    library: "engine" or "BLAS".
+    """
+
+    library: str
+    left: Operand
+    right: Operand
+    batch_axes: list[Axis] = field(default_factory=list)
+    m_axes: list[Axis] = field(default_factory=list)
+    n_axes: list[Axis] = field(default_factory=list)
+    k_axes: list[Axis] = field(default_factory=list)
+
+    def launch(self, dtype: DType, places: list[tuple[int, int]], target: Target) -> Launch:
+        """The launch; ``places``: slot and byte offset of A's, B's and C's first element."""
+        if self.library == "BLAS":
+            return self._blas_launch(dtype, places)
+        size = dtype.itemsize
+        groups = (self.batch_axes, self.m_axes, self.n_axes, self.k_axes)
+        scaled = [[(axis[0], *(stride * size for stride in axis[1:])) for axis in axes] for axes in groups]
+        a, b, c = places
+        return product_launch(Product(dtype.name, *scaled), a, b, c, target)
+
+    def _blas_launch(self, dtype: DType, places: list[tuple[int, int]]) -> Launch:
+        a_steps = [matrix_stride(axes, 1) or 0 for axes in (self.m_axes, self.k_axes, self.batch_axes)]
+        b_steps = [
+            matrix_stride(axes, column) or 0
+            for axes, column in ((self.k_axes, 2), (self.n_axes, 1), (self.batch_axes, 2))
+        ]
+        a, b = (blas.Operand(*place, *steps) for place, steps in zip(places, (a_steps, b_steps)))
+        c = blas.Operand(*places[2], self.n, 1, self.m * self.n)
+        return blas.gemm_launch(dtype.name, self.m, self.n, self.k, a, b, c, self.batch)
+
+    @property
+    def batch(self) -> int:
+        return extent_of(self.batch_axes)
+
+    @property
+    def m(self) -> int:
+        return extent_of(self.m_axes)
+
+    @property
+    def n(self) -> int:
+        return extent_of(self.n_axes)
+
+    @property
+    def k(self) -> int:
+        return extent_of(self.k_axes)
 
 
 def plan_contraction(fuser: Fuser, value: Value) -> ContractionPlan:
-    """Lay out the operands of ``value`` (a ``dot_general``), placing copies in ``fuser`` where needed."""
-    (contract_left, contract_right), (batch_left, batch_right) = value.attrs
+    """How to compute ``value`` (a ``dot_general``); copies that it needs are placed in ``fuser``."""
+    uses_engine = value.dtype.name in DTYPES and has_tile()
+    copies: list[int] = []
+    while True:
+        plan = _read(fuser, value, copies, "engine" if uses_engine else "BLAS")
+        wrong = _unreadable(plan) if uses_engine else _refused(plan)
+        wrong = [number for number in wrong if number not in copies]
+        if not wrong:
+            break
+        copies += wrong
+    if uses_engine:
+        _fold_batch(plan)
+    return plan
+
+
+def _read(fuser: Fuser, value: Value, copies: list[int], library: str) -> ContractionPlan:
+    """The plan with the operands in ``copies`` laid out anew: batch, then rows, then columns of the matrix."""
+    contract, batch = value.attrs
+    operands: list[Operand] = []
+    strides = []
+    for number, operand in enumerate(value.inputs):
+        free = _rest(operand, contract[number], batch[number])
+        if number in copies:
+            inner = (*free, *contract[number]) if number == 0 else (*contract[number], *free)
+            base, offset, steps = _arranged(fuser, operand, (*batch[number], *inner))
+        else:
+            base, offset, steps = fuser.strided(operand)
+        operands.append(Operand(base, offset))
+        strides.append(steps)
     x, y = value.inputs
-    free_left = _rest(x, contract_left, batch_left)
-    free_right = _rest(y, contract_right, batch_right)
-    left = _operand(fuser, x, batch_left, free_left, contract_left)
-    right = _operand(fuser, y, batch_right, contract_right, free_right)
+    (a, b), c = strides, row_major(value.shape)
+    free_x, free_y = (_rest(v, of_v, axes) for v, of_v, axes in zip(value.inputs, contract, batch, strict=True))
+    batches, rows = len(batch[0]), len(free_x)
+    batch_axes: list[Axis] = [(x.shape[i], a[i], b[j], c[n]) for n, (i, j) in enumerate(zip(*batch, strict=True))]
+    m_axes: list[Axis] = [(x.shape[i], a[i], c[batches + n]) for n, i in enumerate(free_x)]
+    n_axes: list[Axis] = [(y.shape[j], b[j], c[batches + rows + n]) for n, j in enumerate(free_y)]
+    k_axes: list[Axis] = [(x.shape[i], a[i], b[j]) for i, j in zip(*contract, strict=True)]
+    if library == "engine":
+        k_axes.sort(key=lambda axis: -abs(axis[1]) - abs(axis[2]))  # neighbours in memory one after the other
+    left, right = operands
     return ContractionPlan(
-        left,
-        right,
-        batch=_extent(x, batch_left),
-        m=_extent(x, free_left),
-        n=_extent(y, free_right),
-        k=_extent(x, contract_left),
-    )
+        library, left, right,
+        batch_axes=collapsed(batch_axes) or [(1, 0, 0, 0)],
+        m_axes=collapsed(m_axes) or [(1, 0, 0)],
+        n_axes=collapsed(n_axes) or [(1, 0, 0)],
+        k_axes=collapsed(k_axes) or [(1, 0, 0)],
+    )  # fmt: skip
 
 
-def _rest(value: Value, contract: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(axis for axis in range(len(value.shape)) if axis not in contract and axis not in batch)
-
-
-def _extent(value: Value, axes: tuple[int, ...]) -> int:
-    extent = 1
-    for axis in axes:
-        extent *= value.shape[axis]
-    return extent
-
-
-def _operand(
-    fuser: Fuser, value: Value, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
-) -> MatrixOperand:
-    base, offset, strides = fuser.strided(value)
-    found = [_collapse(value.shape, strides, axes) for axes in (batch, rows, columns)]
-    if all(stride is not None for stride in found):
-        batch_stride, row_stride, column_stride = (stride or 0 for stride in found)
-        if accepts(_extent(value, rows), _extent(value, columns), row_stride, column_stride):
-            return MatrixOperand(base, offset, row_stride, column_stride, batch_stride)
+def _arranged(fuser: Fuser, value: Value, order: tuple[int, ...]) -> tuple[Value, int, tuple[int, ...]]:
+    """A copy of ``value`` with its axes in ``order``; base, offset and the strides of ``value``'s axes in it."""
     from ..ops.registry import by_name
 
-    order = (*batch, *rows, *columns)
     shape = tuple(value.shape[axis] for axis in order)
     arranged = value
     if order != tuple(range(len(order))):
         arranged = fuser.builder.raw("view", "permute", by_name("permute"), (value,), (order,), shape, value.dtype)
     copy = fuser.copy_of(arranged)
-    width = _extent(value, columns)
-    return MatrixOperand(copy, 0, width, 1, _extent(value, rows) * width)
+    strides = dict(zip(order, row_major(shape), strict=True))
+    return copy, 0, tuple(strides[axis] for axis in range(len(order)))
 
 
-def _collapse(shape: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...]) -> int | None:
+def _unreadable(plan: ContractionPlan) -> list[int]:
+    """The operands that have more axes than the engine takes."""
+    if all(len(axes) <= MAX_AXES for axes in (plan.batch_axes, plan.m_axes, plan.n_axes, plan.k_axes)):
+        return []
+    return [0, 1]
+
+
+def _refused(plan: ContractionPlan) -> list[int]:
+    """The operands whose strides BLAS does not take."""
+    found = []
+    for number, rows, columns, of_rows, of_columns in (
+        (0, plan.m_axes, plan.k_axes, 1, 1),
+        (1, plan.k_axes, plan.n_axes, 2, 1),
+    ):
+        batch = matrix_stride(plan.batch_axes, number + 1)
+        row, column = matrix_stride(rows, of_rows), matrix_stride(columns, of_columns)
+        fits = batch is not None and row is not None and column is not None
+        if not fits or not blas.accepts(extent_of(rows), extent_of(columns), row or 0, column or 0):
+            found.append(number)
+    return found
+
+
+def matrix_stride(axes: list[Axis], column: int) -> int | None:
     """The one stride with which ``axes``, outermost first, can be walked; None where there is none."""
-    stride = 0
-    extent = 1
-    for axis in reversed(axes):
-        if shape[axis] == 1:
-            continue
-        if extent == 1:
-            stride = strides[axis]
-        elif strides[axis] != stride * extent:
-            return None
-        extent *= shape[axis]
-    return stride
+    pairs = collapsed([(axis[0], axis[column]) for axis in axes])
+    return pairs[0][1] if len(pairs) == 1 else None
+
+
+def _fold_batch(plan: ContractionPlan) -> None:
+    """A batch that shares an operand makes more rows or columns where one product has few: the shared operand is then
+    packed once for all of them. It always makes rows where these follow each other evenly."""
+    kept: list[Axis] = []
+    for axis in plan.batch_axes:
+        extent, a, b, c = axis
+        rows = collapsed([(extent, a, c), *plan.m_axes])
+        columns = [(extent, b, c), *plan.n_axes]
+        if b == 0 and a != 0 and (len(rows) == 1 or (plan.m < FEW_ROWS and len(rows) <= MAX_AXES)):
+            plan.m_axes = rows
+        elif a == 0 and b != 0 and plan.n < FEW_COLUMNS and len(columns) <= MAX_AXES:
+            plan.n_axes = collapsed(columns)
+        else:
+            kept.append(axis)
+    plan.batch_axes = kept or [(1, 0, 0, 0)]
+
+
+def _rest(value: Value, contract: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axis for axis in range(len(value.shape)) if axis not in contract and axis not in batch)

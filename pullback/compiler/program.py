@@ -207,18 +207,12 @@ class Program:
         return driver.Launch(address, params, total, grain, scratch)
 
     def _product_launch(self, plan: ContractionPlan, step: Step) -> driver.Launch:
-        from ..runtime.blas import Operand, gemm_launch
-
-        operands = []
-        for operand in (plan.left, plan.right):
-            slot, start = self.slot_of(operand.base)
-            offset = start + operand.offset * operand.base.dtype.itemsize
-            operands.append(Operand(slot, offset, operand.row_stride, operand.column_stride, operand.batch_stride))
         (value,) = step.writes
-        slot, start = self.slot_of(value)
-        result = Operand(slot, start, plan.n, 1, plan.m * plan.n)
-        left, right = operands
-        return gemm_launch(value.dtype.name, plan.m, plan.n, plan.k, left, right, result, plan.batch)
+        places = [self.slot_of(value)]
+        for operand in (plan.right, plan.left):
+            slot, start = self.slot_of(operand.base)
+            places.insert(0, (slot, start + operand.offset * operand.base.dtype.itemsize))
+        return plan.launch(value.dtype, places, self._target)
 
     # -- running ------------------------------------------------------------------------------------------------------
 

@@ -330,24 +330,31 @@ def _smallest(dtype: DType) -> int | float:
 
 
 def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
-    """Products of types that BLAS does not have: half types in float32, integers and bools as sums of products."""
+    """Products that are sums of products: of integers and bools, with one row or column, over one element.
+
+    Half types are multiplied in float32 where nothing else does it.
+    """
     from .. import dtypes
+    from .products import DTYPES, has_tile
 
     x, y = inputs
     contract, batch = attrs
     if any(x.shape[axis] == 0 for axis in contract[0]) and 0 not in shape:
         return filled(b, 0 if dtype.kind != "b" else False, shape, dtype)
-    if dtype.name in ("float32", "float64") or 0 in shape:
+    if 0 in shape:
+        return None
+    free = [
+        [a for a in range(len(v.shape)) if a not in (*c, *d)] for v, c, d in zip(inputs, contract, batch, strict=True)
+    ]
+    is_matrix = all(any(v.shape[a] != 1 for a in axes) for v, axes in (*zip(inputs, free), (x, contract[0])))
+    if is_matrix and (dtype.name in ("float32", "float64") or (dtype.name in DTYPES and has_tile())):
         return None
     cast = _ops()("cast")
-    if dtype.kind == "f":
+    if dtype.kind == "f" and dtype.itemsize < 4:
         wide = dtypes.float32
         operands = tuple([b.make(cast, (v,), (wide,), v.shape, wide, node) for v in inputs])
         product = b.make(op, operands, attrs, shape, wide, node)
         return b.make(cast, (product,), (dtype,), shape, dtype, node)
-    free = [
-        [a for a in range(len(v.shape)) if a not in (*c, *d)] for v, c, d in zip(inputs, contract, batch, strict=True)
-    ]
     # batch, free axes of x, contracted axes, free axes of y
     lead, middle = len(batch[0]), len(contract[0])
     left = _arrange(b, x, (*batch[0], *free[0], *contract[0]), trailing=len(free[1]))

@@ -1,0 +1,145 @@
+"""Writing one native function as LLVM IR text: structured control flow around a vector builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .builder import VectorBuilder
+from .target import Target
+
+Scalar = str | int  # an i64: an SSA name or a number
+
+
+class Function:
+    """A function in the making. ``b`` writes the vector instructions; the methods write scalar i64 code.
+
+    arguments: (type, name) of each.   is_public: else it is called within its module only.
+    Loop counters and variables live on the stack until LLVM promotes them.
+    """
+
+    def __init__(
+        self, name: str, arguments: tuple[tuple[str, str], ...], target: Target, width: int,
+        declares: dict[str, str], is_public: bool = False,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.b = VectorBuilder(width, target, declares=declares)
+        self._is_public = is_public
+        self._arguments = arguments
+        self._allocas: list[str] = []
+        self._count = 0
+
+    def text(self) -> str:
+        """The finished function."""
+        arguments = ", ".join(f"{kind} %{name}" for kind, name in self._arguments)
+        linkage, attributes = ("", "") if self._is_public else ("internal ", "noinline ")
+        head = [f"define {linkage}void @{self.name}({arguments}) {attributes}{{", "entry:", *self._allocas]
+        return "\n".join([*head, "  br label %start", "start:", *self.b.lines, "  ret void\n}\n"])
+
+    # -- scalars ------------------------------------------------------------------------------------------------------
+
+    def emit(self, text: str) -> str:
+        return self.b.emit(text)
+
+    def line(self, text: str) -> None:
+        self.b.lines.append(f"  {text}")
+
+    def add(self, x: Scalar, y: Scalar) -> str:
+        return self.emit(f"add i64 {x}, {y}")
+
+    def sub(self, x: Scalar, y: Scalar) -> str:
+        return self.emit(f"sub i64 {x}, {y}")
+
+    def mul(self, x: Scalar, y: Scalar) -> str:
+        return self.emit(f"mul i64 {x}, {y}")
+
+    def div(self, x: Scalar, y: Scalar) -> str:
+        """The quotient of numbers that are not negative."""
+        return self.emit(f"udiv i64 {x}, {y}")
+
+    def rem(self, x: Scalar, y: Scalar) -> str:
+        return self.emit(f"urem i64 {x}, {y}")
+
+    def min(self, x: Scalar, y: Scalar) -> str:
+        self.b.declare("llvm.smin.i64", "i64", "i64", "i64")
+        return self.emit(f"call i64 @llvm.smin.i64(i64 {x}, i64 {y})")
+
+    def max(self, x: Scalar, y: Scalar) -> str:
+        self.b.declare("llvm.smax.i64", "i64", "i64", "i64")
+        return self.emit(f"call i64 @llvm.smax.i64(i64 {x}, i64 {y})")
+
+    def test(self, predicate: str, x: Scalar, y: Scalar) -> str:
+        return self.emit(f"icmp {predicate} i64 {x}, {y}")
+
+    def choose(self, condition: str, x: Scalar, y: Scalar) -> str:
+        return self.emit(f"select i1 {condition}, i64 {x}, i64 {y}")
+
+    def at(self, pointer: str, nbytes: Scalar) -> str:
+        """The address ``nbytes`` behind ``pointer``."""
+        return self.emit(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
+
+    def word(self, pointer: str, index: Scalar) -> str:
+        """The i64 number ``index`` behind ``pointer``."""
+        return self.emit(f"load i64, ptr {self.emit(f'getelementptr i64, ptr {pointer}, i64 {index}')}")
+
+    def set_word(self, pointer: str, index: Scalar, value: Scalar) -> None:
+        self.line(f"store i64 {value}, ptr {self.emit(f'getelementptr i64, ptr {pointer}, i64 {index}')}")
+
+    # -- variables and control flow -----------------------------------------------------------------------------------
+
+    def variable(self, kind: str = "i64") -> str:
+        """The address of a new variable."""
+        self._count += 1
+        name = f"%x{self._count}"
+        self._allocas.append(f"  {name} = alloca {kind}")
+        return name
+
+    def get(self, variable: str, kind: str = "i64") -> str:
+        return self.emit(f"load {kind}, ptr {variable}")
+
+    def set(self, variable: str, value: Scalar, kind: str = "i64") -> None:
+        self.line(f"store {kind} {value}, ptr {variable}")
+
+    def _label(self, name: str) -> str:
+        self._count += 1
+        return f"{name}{self._count}"
+
+    def loop(self, start: Scalar, stop: Scalar, step: Scalar, body: Callable[[str], None]) -> None:
+        """``for i in range(start, stop, step): body(i)``, with a positive step."""
+        counter = self.variable()
+        head, inside, done = self._label("head"), self._label("body"), self._label("done")
+        self.set(counter, start)
+        self.line(f"br label %{head}")
+        self.b.lines.append(f"{head}:")
+        i = self.get(counter)
+        self.line(f"br i1 {self.test('slt', i, stop)}, label %{inside}, label %{done}")
+        self.b.lines.append(f"{inside}:")
+        body(i)
+        self.set(counter, self.add(i, step))
+        self.line(f"br label %{head}")
+        self.b.lines.append(f"{done}:")
+
+    def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
+        """``while condition(): body()``."""
+        head, inside, done = self._label("while"), self._label("do"), self._label("done")
+        self.line(f"br label %{head}")
+        self.b.lines.append(f"{head}:")
+        self.line(f"br i1 {condition()}, label %{inside}, label %{done}")
+        self.b.lines.append(f"{inside}:")
+        body()
+        self.line(f"br label %{head}")
+        self.b.lines.append(f"{done}:")
+
+    def when(
+        self, condition: str, body: Callable[[], None], otherwise: Callable[[], None] | None = None
+    ) -> None:
+        """``if condition: body()``, and ``else: otherwise()``."""
+        yes, no, done = self._label("then"), self._label("else"), self._label("end")
+        self.line(f"br i1 {condition}, label %{yes}, label %{no if otherwise else done}")
+        self.b.lines.append(f"{yes}:")
+        body()
+        self.line(f"br label %{done}")
+        if otherwise:
+            self.b.lines.append(f"{no}:")
+            otherwise()
+            self.line(f"br label %{done}")
+        self.b.lines.append(f"{done}:")

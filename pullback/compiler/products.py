@@ -1,0 +1,176 @@
+"""How a contraction is cut into tasks for the engine's native functions (see llvm/contraction.py).
+
+Blocks of C are tasks. An element of C is summed in the same order whatever the blocks of m and n are, so these may
+depend on the number of threads; the blocks of k depend on k alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from ..errors import CompileError
+from ..runtime import object_cache
+from ..runtime.driver import Launch, get_num_threads
+from .llvm.contraction import FOLLOW, Tile, contraction_ir, function_name, group_words, tile_for
+from .llvm.target import Target, host
+from .llvm.values import STORAGE_SIZE
+
+MAX_K_BLOCK = 384  # a panel of B of that many rows stays in the cache next to the core
+PACKED_A_BYTES = 144 << 10  # of a block of A, for the cache behind it
+MAX_COLUMNS = 512  # of a task
+MIN_TASK_FLOPS = 2 << 20  # some ten microseconds
+SMALL_BYTES = 96 << 10  # an operand that is read in place without harm
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+Axis = tuple[int, ...]  # extent, then a stride in bytes for each operand that has the axis
+
+
+@dataclass
+class Product:
+    """``C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n]``, each group a list of axes, outermost first.
+
+    Strides in bytes: of batch axes in A, B and C, of m in A and C, of n in B and C, of k in A and B.
+    """
+
+    dtype: str
+    batch: list[Axis]
+    m: list[Axis]
+    n: list[Axis]
+    k: list[Axis]
+
+
+
+@dataclass
+class Follow:
+    """The kernel that goes over a task's rows when they are complete; see ``FOLLOW`` in llvm/contraction.py."""
+
+    address: int
+    only: bool
+    params: list[int]
+    columns: int
+    moves: list[tuple[int, int]] = field(default_factory=list)
+    accesses: list[int] = field(default_factory=list)
+
+    def words(self) -> list[int]:
+        """As launch parameters."""
+        head = [self.address, int(self.only), len(self.params), self.columns, len(self.moves), len(self.accesses)]
+        return [*head, *self.params, *(word for move in self.moves for word in move), *self.accesses]
+
+
+def collapsed(axes: list[Axis]) -> list[Axis]:
+    """The same positions with as few axes as possible; of some axes, one at least."""
+    found: list[Axis] = []
+    for axis in axes:
+        extent, *strides = axis
+        if extent == 1:
+            continue
+        if found:
+            outer, *steps = found[-1]
+            if all(step == stride * extent for step, stride in zip(steps, strides, strict=True)):
+                found[-1] = (outer * extent, *strides)
+                continue
+        found.append(axis)
+    return found or [(1, *(0 for _ in axis[1:])) for axis in axes[:1]]
+
+
+def extent_of(axes: list[Axis]) -> int:
+    extent = 1
+    for axis in axes:
+        extent *= axis[0]
+    return extent
+
+
+@cache
+def _function(dtype: str, target: Target) -> int:
+    name = function_name(dtype)
+    return object_cache.compile_text(contraction_ir(dtype, target), (name,))[name]
+
+
+def has_tile(target: Target | None = None) -> bool:
+    """Whether the engine has a register tile for the processor, or leaves its products to BLAS."""
+    return (target or host()).has_fma
+
+
+def product_launch(
+    product: Product, a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], target: Target,
+    follow: Follow | None = None,
+) -> Launch:
+    """The launch of a product; ``a``, ``b``, ``c``: slot and byte offset. The extent of k is not 0."""
+    m, n, k, batch = (extent_of(axes) for axes in (product.m, product.n, product.k, product.batch))
+    if 0 in (m, n, batch):
+        return Launch(_function(product.dtype, target), (), 0, 1)
+    size = STORAGE_SIZE[product.dtype]
+    widened = product.dtype in ("float16", "bfloat16")
+    sum_dtype = "float32" if widened else product.dtype
+    sum_size = STORAGE_SIZE[sum_dtype]
+    tile = tile_for(target, sum_dtype)
+    single = {name: len(getattr(product, name)) == 1 and not widened for name in "mnk"}
+    (_, a_row, c_row), (_, b_column, c_column), (_, a_k, b_k) = product.m[-1], product.n[-1], product.k[-1]
+    c_direct = single["m"] and single["n"] and (n == 1 or c_column == size) and not (follow is not None and follow.only)
+    m_block, n_block = _blocks(m, n, k, batch, tile)
+    k_block = _even_block(k, MAX_K_BLOCK, 8)
+    row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (k_block * sum_size) // tile.rows * tile.rows))
+    # An operand that is read once or twice, or that the caches hold, is not worth packing.
+    a_direct = single["m"] and single["k"] and (k == 1 or a_k == size)
+    a_direct = a_direct and (n_block <= 8 * tile.columns or m * k * size <= SMALL_BYTES)
+    b_direct = single["n"] and single["k"] and (n == 1 or b_column == size)
+    b_direct = b_direct and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
+    places, scratch = {}, 0
+    for name, nbytes in (
+        ("a", (row_block + tile.rows + tile.few_rows) * k_block * sum_size),
+        ("b", _up(n_block, tile.columns) * k_block * sum_size),
+        ("rows", (row_block + 2 * tile.rows) * 8),
+        ("columns", (n_block + tile.columns) * 8),
+        ("out", n_block * 8),
+        ("ka", k_block * 8),
+        ("kb", k_block * 8),
+        ("c", 0 if c_direct else m_block * n_block * sum_size),
+        ("follow", 0 if follow is None else 8 * len(follow.params)),
+    ):
+        places[name] = scratch
+        scratch += _up(nbytes, 64) + 128  # a vector may be written behind a panel
+    m_blocks, n_blocks = -(-m // m_block), -(-n // n_block)
+    params = [
+        *a, *b, *c, m, n, k, m_block, n_block, m_blocks, n_blocks, k_block, row_block,
+        int(a_direct), int(b_direct), int(c_direct), a_row, a_k, b_k, c_row, *places.values(),
+    ]  # fmt: skip
+    for axes in (product.batch, product.m, product.n, product.k):
+        params += group_words(axes)
+    params += [0] * len(FOLLOW) if follow is None else follow.words()
+    total = batch * m_blocks * n_blocks
+    task_flops = 2 * min(m, m_block) * min(n, n_block) * k
+    grain = max(1, min(total, MIN_TASK_FLOPS // 2 // task_flops))
+    return Launch(_function(product.dtype, target), params, total, grain, scratch)
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _even_block(extent: int, limit: int, multiple: int) -> int:
+    """Blocks of nearly one size, at most ``limit``."""
+    return min(extent, _up(-(-extent // -(-extent // limit)), multiple))
+
+
+def _blocks(m: int, n: int, k: int, batch: int, tile: Tile) -> tuple[int, int]:
+    """Rows and columns of a task: enough tasks for all threads, none too small, and little packed twice."""
+    threads = get_num_threads()
+    most = max(1, min(2 * m * n * k // MIN_TASK_FLOPS, 8 * threads))
+    fewest = -(-n // MAX_COLUMNS)
+    best: tuple[float, int, int] | None = None
+    for more in (1, 2, 3, 4, 6, 8, 12, 16):
+        n_block = _up(-(-n // (fewest * more)), tile.columns)
+        for m_blocks in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
+            m_block = _up(-(-m // m_blocks), tile.rows)
+            tasks = -(-m // m_block) * -(-n // n_block)
+            if tasks > most and (more > 1 or m_blocks > 1):
+                break
+            # In multiply-adds: to pack an element costs about as much as eight.
+            task = m_block * n_block * k + 8 * k * (m_block + n_block)
+            cost = -(-batch * tasks // threads) * task
+            if best is None or cost < best[0]:
+                best = cost, m_block, n_block
+    if best is None:
+        raise CompileError(f"no blocks for a product of {m} x {k} x {n}")
+    return min(best[1], m), best[2]

@@ -1,0 +1,138 @@
+"""The contraction engine: every shape, stride and dtype against NumPy in float64, and the same bits on any threads."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.compiler import products
+from pullback.compiler.products import collapsed
+
+pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
+
+UNIT = {"float32": 2**-24, "float64": 2**-53, "float16": 2**-11, "bfloat16": 2**-8}
+
+
+def numpy_dtype(name: str):
+    return ml_dtypes.bfloat16 if name == "bfloat16" else np.dtype(name)
+
+
+def assert_close(got, a, b, dtype, subscripts):
+    """Within the bound of a sum of k products, and the rounding of the result."""
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    want = np.einsum(subscripts, wide_a, wide_b)
+    size = np.einsum(subscripts, np.abs(wide_a), np.abs(wide_b))
+    terms = max(1, round(a.size * b.size / max(got.size, 1)) ** 0.5)
+    sums = UNIT["float64" if dtype == "float64" else "float32"]
+    allowed = (terms + 2) * sums * size + UNIT[dtype] * np.abs(want) + (2**-25 if dtype == "float16" else 1e-30)
+    assert np.all(np.abs(got.astype(np.float64) - want) <= allowed)
+
+
+def product(a, b, subscripts):
+    return pb.einsum(subscripts, pb.asarray(a), pb.asarray(b)).numpy()
+
+
+def arrays(rng, dtype, *shapes):
+    return [rng.standard_normal(shape).astype(numpy_dtype(dtype)) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", list(UNIT))
+def test_every_small_extent(dtype):
+    rng = np.random.default_rng(0)
+    for m, n, k in itertools.product((1, 2, 3, 5, 6, 7, 11, 13, 17), (1, 2, 7, 8, 15, 16, 17), (1, 2, 3, 4, 5, 8, 9)):
+        a, b = arrays(rng, dtype, (m, k), (k, n))
+        assert_close(product(a, b, "mk,kn->mn"), a, b, dtype, "mk,kn->mn")
+
+
+@pytest.mark.parametrize("dtype", list(UNIT))
+@pytest.mark.parametrize("seed", range(6))
+def test_random_shapes_transposes_and_strides(dtype, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        m, n, k = (int(x) for x in np.exp(rng.uniform(0, 6, 3)).astype(int))
+        batch = int(rng.integers(1, 4))
+        left = ["bmk", "bkm", "mbk", "kmb"][rng.integers(4)]
+        right = ["bkn", "bnk", "kn", "nk", "knb"][rng.integers(5)]
+        extents = {"b": batch, "m": m, "n": n, "k": k}
+        a, b = arrays(rng, dtype, *([extents[c] for c in text] for text in (left, right)))
+        text = f"{left},{right}->bmn"
+        assert_close(product(a, b, text), a, b, dtype, text)
+        # Every other row, and rows backwards: views of the library, read in place.
+        wide = rng.standard_normal((2 * m, k)).astype(numpy_dtype(dtype))
+        other = rng.standard_normal((n, k)).astype(numpy_dtype(dtype))
+        got = (pb.asarray(wide)[::2] @ pb.matrix_transpose(pb.asarray(other)[::-1])).numpy()
+        assert_close(got, wide[::2], other[::-1], dtype, "mk,nk->mn")
+
+
+def test_several_axes_of_each_kind_need_no_copy():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 4, 5, 6, 7))
+    b = rng.standard_normal((6, 2, 4, 7, 3))
+    text = "bikjl,jnilb->bkn"
+    np.testing.assert_allclose(product(a, b, text), np.einsum(text, a, b), rtol=1e-12, atol=1e-12)
+    report = pb.explain(lambda x, y: pb.einsum(text, x, y))(pb.asarray(a), pb.asarray(b)).to_json()
+    assert '"kind": "map"' not in report
+
+
+def test_windows_are_read_in_place():
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 3, 12, 11)), rng.standard_normal((4, 3, 3, 2))
+    text = "bcyxij,ocij->boyx"
+
+    def convolve(x, w):
+        return pb.einsum(text, pb.sliding_window_view(x, (3, 2), axis=(2, 3)), w)
+
+    want = np.einsum(text, np.lib.stride_tricks.sliding_window_view(x, (3, 2), axis=(2, 3)), w)
+    np.testing.assert_allclose(convolve(pb.asarray(x), pb.asarray(w)).numpy(), want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_the_same_bits_on_any_number_of_threads(dtype):
+    rng = np.random.default_rng(0)
+    before = pb.get_num_threads()
+    try:
+        for m, n, k in ((300, 700, 500), (97, 65, 3000), (2000, 33, 64)):
+            a, b = arrays(rng, dtype, (m, k), (k, n))
+            found = []
+            for threads in (1, 2, 3, 7):
+                pb.set_num_threads(threads)
+                found.append(pb.jit(lambda x, y: x @ y)(a, b).numpy())
+            for other in found[1:]:
+                np.testing.assert_array_equal(found[0].view(np.uint8), other.view(np.uint8))
+    finally:
+        pb.set_num_threads(before)
+
+
+def test_values_outside_an_operand_do_not_leak_in():
+    # NaN all around the block that is multiplied: in front of, behind and between its rows.
+    for m, n, k in ((7, 9, 5), (13, 33, 40), (6, 16, 8)):
+        big_a, big_b = np.full((m + 2, k + 3), np.nan, np.float32), np.full((k + 2, n + 5), np.nan, np.float32)
+        big_a[1:-1, 1:-2], big_b[1:-1, 2:-3] = 1, 2
+        a, b = pb.asarray(big_a)[1:-1, 1:-2], pb.asarray(big_b)[1:-1, 2:-3]
+        np.testing.assert_array_equal((a @ b).numpy(), np.full((m, n), 2.0 * k, np.float32))
+
+
+def test_infinities_and_nan_stay_in_their_rows_and_columns():
+    a, b = np.ones((20, 30), np.float32), np.ones((30, 40), np.float32)
+    a[3, 4], b[7, 5] = np.nan, np.inf
+    got = pb.matmul(pb.asarray(a), pb.asarray(b)).numpy()
+    assert np.isnan(got[3]).all() and np.isinf(got[[0, 1, 2, 19], 5]).all()
+    mask = np.ones((20, 40), bool)
+    mask[3], mask[:, 5] = False, False
+    assert (got[mask] == 30).all()
+
+
+@pytest.mark.parametrize("shapes", [((0, 5), (5, 3)), ((5, 0), (0, 3)), ((0, 2, 3), (0, 3, 4)), ((2, 3), (3, 0))])
+def test_empty_extents(shapes):
+    a, b = (np.ones(shape, np.float32) for shape in shapes)
+    np.testing.assert_array_equal(pb.matmul(pb.asarray(a), pb.asarray(b)).numpy(), np.matmul(a, b))
+
+
+def test_axes_that_follow_each_other_are_one():
+    assert collapsed([(2, 12, 24), (3, 4, 8), (1, 99, 7), (4, 1, 2)]) == [(24, 1, 2)]
+    assert collapsed([(2, 12, 24), (3, 4, 9)]) == [(2, 12, 24), (3, 4, 9)]
+    assert collapsed([(1, 5, 5)]) == [(1, 0, 0)]
