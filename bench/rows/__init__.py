@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ..row import Row, Timed
-from . import derivatives, dispatch, elementwise, gemm, logreg, memory, mlp, normalise, scan, shapes, startup
+from . import derivatives, dispatch, elementwise, gemm, indexing, logreg, memory, mlp, normalise, scan, shapes, startup
 
 TIMED: tuple[Timed, ...] = (
-    *mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *scan.ROWS, *memory.ROWS, *logreg.ROWS, *gemm.ROWS, *dispatch.ROWS,
+    *mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *scan.ROWS, *memory.ROWS, *indexing.ROWS, *logreg.ROWS, *gemm.ROWS,
+    *dispatch.ROWS,
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (

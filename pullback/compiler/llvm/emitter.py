@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ...dtypes import by_name
 from ...errors import CompileError
-from ..expressions import expression_arguments
+from ..expressions import expression_arguments, expression_dtype
 from ..loops import KNOWN_STEPS, Kernel
 from ..stages import outer_expressions, uniform_expressions
 from .builder import VectorBuilder
@@ -320,11 +321,24 @@ class KernelEmitter:
         """Those parts of ``roots`` that have one value for the whole inner loop, ahead of it."""
         for number in self.needed(roots, set(env)):
             if self.outer[number] and self.kernel.expressions[number][0] != "fold":
-                env[number] = self.evaluate(number, point, env)
+                env[number] = self.evaluate_once(number, point, env)
 
     def evaluate_all(self, roots: list[int], point: Point, env: dict[int, Value]) -> None:
         for number in self.needed(roots, set(env)):
             env[number] = self.evaluate(number, point, env)
+
+    def evaluate_once(self, number: int, point: Point, env: dict[int, Value]) -> Value:
+        """An expression ahead of a loop: an integer that all lanes share is computed in one, then spread."""
+        expression = self.kernel.expressions[number]
+        if self.width == 1 or not self.uniform[number] or by_name(expression_dtype(expression)).kind not in "iu":
+            return self.evaluate(number, point, env)
+        wide = self.b
+        one = wide.at_width(1)
+        narrow = {a: one.splat(wide.first(env[a]), env[a].dtype) for a in expression_arguments(expression)}
+        self.b = one
+        value = self.evaluate(number, point, narrow)
+        self.b = wide
+        return wide.splat(one.first(value), value.dtype)
 
     def address(self, access: int, point: Point) -> tuple[str, str | int]:
         """The address in lane 0, and the distance between lanes in bytes."""

@@ -13,6 +13,9 @@ from ..loops import Scatter
 from .emitter import KernelEmitter, Point
 from .values import STORAGE_SIZE, Value
 
+PREFETCH_UPDATES = 12  # steps ahead, at which
+PREFETCH_LINES = 2  # lines of a row are asked for; the processor sees where it goes on from there
+
 _INSTRUCTION = {"add": "add", "multiply": "mul", "min": "min", "max": "max"}
 
 
@@ -52,11 +55,13 @@ class ScatterEmitter(KernelEmitter):
 
             def line(inner: dict[int, str]) -> None:
                 here = self.advance(pointers, inner) if inner else pointers
+                if self._writes_rows(scatter) and inner:
+                    self._prefetch(scatter, pointers, indices, inner, extents, start)
                 around = {**indices, **inner}
                 same: dict[int, Value] = {}
                 for root in self.needed(roots, set()):
                     if self.uniform[root]:
-                        same[root] = self.evaluate(root, Point(here, None, around, None), same)
+                        same[root] = self.evaluate_once(root, Point(here, None, around, None), same)
 
                 def body(positions: list[str], masks: list[Value | None]) -> None:
                     points = [Point(here, p, around, m) for p, m in zip(positions, masks, strict=True)]
@@ -68,6 +73,48 @@ class ScatterEmitter(KernelEmitter):
 
         self.tasks(task)
 
+    def _writes_rows(self, scatter: Scatter) -> bool:
+        """Whether the lanes are neighbours in one row of the target."""
+        columns = bool(self.kernel.domain) and not self.kernel.reduced[-1]
+        return columns and all(self.uniform[argument] for argument, _ in scatter.terms)
+
+    def _prefetch(
+        self, scatter: Scatter, pointers: list[str], indices: dict[int, str], inner: dict[int, str],
+        extents: dict[int, str], start: str,
+    ) -> None:  # fmt: skip
+        """Ask for the row of an update some steps ahead, if its indices are as good as known: what is not in the cache
+        is waited for otherwise, one row after the other, as each may be the one before."""
+        kernel = self.kernel
+        known = []
+        for argument, _ in scatter.terms:
+            expression = kernel.expressions[argument]
+            known.append(expression[1] if expression[0] == "check" else argument)
+        for number in self.needed(known, set()):
+            expression = kernel.expressions[number]
+            if expression[0] not in ("load", "literal", "iota") and expression[1] != "cast":
+                return
+        dim = max(inner)
+        last = self.emit(f"sub i64 {extents[dim]}, 1")
+        ahead = self.emit(f"add i64 {inner[dim]}, {PREFETCH_UPDATES}")
+        moved = {**inner, dim: self.emit(f"call i64 @llvm.smin.i64(i64 {ahead}, i64 {last})")}
+        there = self.advance(pointers, moved)
+        env: dict[int, Value] = {}
+        for number in self.needed(known, set()):
+            env[number] = self.evaluate_once(number, Point(there, None, {**indices, **moved}, None), env)
+        terms = [(argument, term) for argument, (_, term) in zip(known, scatter.terms, strict=True)]
+        for argument in known:
+            env[argument] = self.b.cast(env[argument], "i64")
+        offsets = self._offsets(tuple(terms), env)
+        if offsets is None:
+            return
+        row = self.emit(f"getelementptr i8, ptr {there[scatter.access]}, i64 {self.b.first(offsets)}")
+        size = STORAGE_SIZE[kernel.accesses[scatter.access].value.dtype.name]
+        row = self.emit(f"getelementptr i8, ptr {row}, i64 {self.emit(f'mul i64 {start}, {size}')}")
+        self.b.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        for line in range(PREFETCH_LINES):
+            part = self.emit(f"getelementptr i8, ptr {row}, i64 {64 * line}")
+            self.line(f"  call void @llvm.prefetch.p0(ptr {part}, i32 1, i32 3, i32 1)")
+
     def _update(self, scatter: Scatter, roots: list[int], same: dict[int, Value], point: Point) -> None:
         """The updates of one vector; ``same``: what is known of them before."""
         env = dict(same)
@@ -76,8 +123,7 @@ class ScatterEmitter(KernelEmitter):
         pointer, step = self.address(scatter.access, point)
         if offsets is None:
             raise CompileError("a scatter without indices")
-        columns = bool(self.kernel.domain) and not self.kernel.reduced[-1]
-        if columns and all(self.uniform[argument] for argument, _ in scatter.terms):
+        if self._writes_rows(scatter):
             self._combine_row(scatter, pointer, step, offsets, env[scatter.value], point.mask)
             return
         if step != 0:
