@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .loops import Access, Expression, Fold, Scatter
+from .loops import Access, Expression, Fold, Scatter, Side
 from .values import Value
 
 
@@ -32,6 +32,7 @@ class Pruner(ExpressionTable):
         stores: list[tuple[int, int]],
         row_stores: list[tuple[int, int]],
         scatter: Scatter | None,
+        sides: list[tuple[int, int, str]],
     ) -> None:
         super().__init__()
         self.b = b
@@ -39,12 +40,17 @@ class Pruner(ExpressionTable):
         self.map: dict[int, int] = {}
         self.access_map: dict[int, int] = {}
         roots = [expression for _, expression in (*stores, *row_stores)]
+        roots += [expression for _, expression, _ in sides]
         if scatter is not None:
             roots += [scatter.value, *(argument for argument, _ in scatter.terms)]
         for expression in self._order(roots):
             self._copy(expression)
         self.stores = [(self._access(access), self.map[e]) for access, e in stores]
         self.row_stores = [(self._access(access), self.map[e]) for access, e in row_stores]
+        self.sides = [
+            Side(how, self.map[e], expression_dtype(b.expressions[e]), b.depths[e], self._access(access))
+            for access, e, how in sides
+        ]
         self.scatter = None
         if scatter is not None:
             terms = []

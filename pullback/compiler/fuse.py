@@ -66,6 +66,7 @@ class Fuser:
         self.free: dict[int, Free] = {}
         self.recomputable: dict[int, Free] = {}  # placed values so cheap that no other group need wait for them
         self.copies: dict[int, Value] = {}
+        self.parts: dict[int, Value] = {}  # sums beside a row kernel, instead of partial reductions by themselves
         self._last_with_leaf: dict[int, Group] = {}
         self._commits = 0
 
@@ -146,6 +147,9 @@ class Fuser:
             else:
                 self._place_fused(value, info)
         elif kind in ("reduction", "scan"):
+            part = self.parts.get(value.inputs[0].id)
+            if part is not None:
+                value.inputs = (part,)
             if not self._place_beside(value):
                 self._place_fused(value, self.describe(value))
         elif kind == "shift":
@@ -192,27 +196,32 @@ class Fuser:
         """Take a sum over the very loops that a row kernel does not fold beside its rows, in parts: the gradients of a
         norm's weights, say, whose operands the kernel of its input's gradient has at hand. Whether that was possible.
         """
-        if "side" in self.builder.without or not self.fuses or value.kind != "reduction" or value.name == "partial":
+        if "side" in self.builder.without or not self.fuses or value.kind != "reduction":
             return False
         (source,) = value.inputs
         if value.op is None or value.op.lower != "add" or source.dtype.name not in ("float32", "float64"):
             return False
-        for number in sorted(bits(self.describe(value).groups), key=lambda n: (-self.before[n].bit_count(), -n)):
+        info = self.describe(value)
+        numbers = sorted(bits(info.groups), key=lambda n: (-self.before[n].bit_count(), -n))
+        with_leaf = [self._last_with_leaf[leaf.id].number for leaf in info.leaves if leaf.id in self._last_with_leaf]
+        for number in dict.fromkeys(numbers + with_leaf):
             group = self.groups[number]
             loops = self._rows_across(group, source, value.attrs[0])
             if loops is None:
                 continue
             kept = tuple([extent for axis, extent in enumerate(source.shape) if axis not in value.attrs[0]])
             shape = (-(-group.rows // SIDE_ROWS), *kept)
-            part = Value(
-                len(self.builder.values), "side", "side", value.op, (source,), value.attrs, shape, value.dtype,
-                value.node,
-            )  # fmt: skip
-            if self._try_join(group, part, *loops):
-                self.builder.values.append(part)
+            identity = len(self.builder.values)
+            part = Value(identity, "side", "side", value.op, (source,), value.attrs, shape, value.dtype, value.node)
+            self.builder.values.append(part)
+            if not self._try_join(group, part, *loops):
+                continue
+            if value.name == "partial":  # chunks of another length; its only reader adds them up
+                self.parts[value.id] = part
+            else:
                 value.inputs, value.attrs = (part,), ((0,), *value.attrs[1:])
                 self._place_fused(value, self.describe(value))
-                return True
+            return True
         return False
 
     def _rows_across(
@@ -662,11 +671,27 @@ class Fuser:
 def fuse(builder: ValueBuilder, outputs: list[Value]) -> Fuser:
     """Place all values; outputs and operands of library calls get buffers."""
     fuser = Fuser(builder)
-    for value in live_values(builder, outputs):
+    live = live_values(builder, outputs)
+    late = _late(live)
+    for value in sorted(live, key=lambda value: value.id in late):
         fuser.place(value)
     for output in outputs:
         fuser.materialise(output)
     return fuser
+
+
+def _late(live: list[Value]) -> set[int]:
+    """Sums over leading axes that nothing else is computed from: they are placed when the kernels that they may lie
+    beside are there."""
+    needed: set[int] = set()
+    late: set[int] = set()
+    for value in reversed(live):
+        folds = value.kind == "reduction" and len(value.inputs[0].shape) - 1 not in value.attrs[0]
+        if value.id not in needed and (value.kind == "view" or folds):
+            late.add(value.id)
+        if value.id not in late or value.name not in ("reduce_sum", "reshape"):
+            needed.update([operand.id for operand in value.inputs])
+    return late
 
 
 def live_values(builder: ValueBuilder, outputs: list[Value]) -> list[Value]:

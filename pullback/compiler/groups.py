@@ -16,7 +16,8 @@ class Group:
 
     domain, reduced: extents of the loops, outermost first, and which of them the group's reductions fold (and its scans
         walk).
-    levels: for each member "full" (one element a point), "reduced" (one a row) or "partial" (one a chunk of a row).
+    levels: for each member "full" (one element a point), "reduced" (one a row), "partial" (one a chunk of a row) or
+        "side" (a row for every few rows).
     depths: how many reductions must have finished before the member can be computed.
     stores: members written into part of another buffer: the target, an offset and a stride for each of their axes.
     """
@@ -81,9 +82,26 @@ def gather_lead(gather: Value, index: Linear, domain: tuple[int, ...]) -> Linear
 
 def separate_axes(indices: Sequence[Value]) -> tuple[int, ...]:
     """The axes of a scatter's index operands along which no two updates meet: one of them counts along the axis."""
-    shape = indices[0].shape
-    counts = [v.attrs[1] for v in indices if v.kind == "leaf" and v.attrs[0] == shape]
-    return tuple(axis for axis in range(len(shape)) if axis in counts)
+    counted = [counted_axis(index) for index in indices]
+    return tuple(axis for axis in range(len(indices[0].shape)) if axis in counted)
+
+
+def counted_axis(value: Value) -> int | None:
+    """The axis along which ``value`` is 0, 1, 2, ..., the same on all others; None where it is something else."""
+    if value.kind == "leaf":
+        return int(value.attrs[1])
+    if value.name not in ("reshape", "broadcast_to"):
+        return None
+    (operand,) = value.inputs
+    axis = counted_axis(operand)
+    if axis is None or operand.shape[axis] == 1:
+        return None
+    if value.name == "broadcast_to":
+        return axis + len(value.shape) - len(operand.shape)
+    longer = [a for a, extent in enumerate(value.shape) if extent != 1]
+    if [value.shape[a] for a in longer] != [extent for extent in operand.shape if extent != 1]:
+        return None
+    return longer[sum(extent != 1 for extent in operand.shape[:axis])]
 
 
 def fold_flags(domain: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[bool, ...]:

@@ -66,6 +66,23 @@ class Fold:
     stage: int = 0
 
 
+SIDE_ROWS = 32  # rows of which one task takes partial sums: few enough for float32
+
+
+@dataclass
+class Side:
+    """Partial sums beside the rows: ``instruction`` over each ``SIDE_ROWS`` rows of ``argument``, of ``dtype``.
+
+    access: of the result, a line of elements for each task; it is moved by the row loops alone.
+    """
+
+    instruction: str
+    argument: int
+    dtype: str
+    stage: int
+    access: int
+
+
 @dataclass
 class Stage:
     """One walk over the row: which folds advance, what is stored, what is kept for later stages."""
@@ -117,6 +134,7 @@ class Kernel:
     wide: bool = True
     lanes: int = 0
     streams: tuple[int, ...] = ()
+    sides: list[Side] = field(default_factory=list)
     _key: tuple[Any, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -192,4 +210,5 @@ class Kernel:
             self.wide,
             self.lanes,
             self.streams,
+            tuple(astuple(side) for side in self.sides),
         )

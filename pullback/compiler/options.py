@@ -27,6 +27,7 @@ PASSES = {
     "chunk": "long reductions are not cut in chunks",
     "reuse": "each temporary has memory of its own",
     "donate": "no output takes over the memory of an input",
+    "side": "sums over the rows of a row kernel are kernels of their own",
     "stream": "large results are stored through the caches",
     "turn": "lanes run over the last loop however short it is",
     "walk": "no wide blocks of columns",

@@ -11,7 +11,7 @@ from ..errors import CompileError
 from .contraction import ContractionPlan
 from .fuse import Fuser
 from .groups import Group, bits
-from .loops import Kernel
+from .loops import SIDE_ROWS, Kernel
 from .memory import donations, lay_out
 from .schedule import KernelBuilder
 from .stream import mark_streams
@@ -84,7 +84,7 @@ def _step(fuser: Fuser, group: Group, demanded: dict[int, Value]) -> Step | None
         if kernel is None:
             return None
         written = {access for stage in kernel.stages for access, _ in stage.stores}
-        written |= {access for access, _ in kernel.row_stores}
+        written |= {access for access, _ in kernel.row_stores} | {side.access for side in kernel.sides}
         writes: list[Value] = []
         reads: list[Value] = []
         for position, access in enumerate(kernel.accesses):
@@ -198,6 +198,8 @@ def task_counts(kernel: Kernel, block: int) -> tuple[int, int]:
     inner = 1
     for dim in kernel.row_loops:
         inner *= kernel.domain[dim]
+    if kernel.sides:
+        tasks, inner = -(-tasks // SIDE_ROWS), inner * SIDE_ROWS
     if kernel.reduced[-1]:
         return tasks, max(1, points // max(1, inner))
     return tasks * (-(-last // block)), max(1, points // max(1, inner * block))

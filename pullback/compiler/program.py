@@ -198,6 +198,9 @@ class Program:
         for dtype, where in zip(kernel.spill_dtypes, layout.spills, strict=True):
             params[where] = scratch
             scratch += (row * STORAGE_SIZE[dtype] + 127) // 64 * 64 + 256
+        for side, where in zip(kernel.sides, layout.sides, strict=True):
+            params[where] = scratch
+            scratch += (row * STORAGE_SIZE[side.dtype] + 127) // 64 * 64 + 256
         block = column_block(kernel, self._target, driver.get_num_threads())
         if layout.block >= 0:
             params[layout.block] = block

@@ -6,10 +6,12 @@ it loads. A cheap value of another group is computed again instead of loaded whe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import CompileError
 from .expressions import ExpressionTable, Pruner
 from .fuse import Fuser
-from .groups import Group, gather_lead
+from .groups import Group, gather_lead, reduced_strides
 from .loops import Access, Expression, Fold, Kernel, Scatter
 from .stages import collapse, plan_stages
 from .turn import turn
@@ -245,15 +247,20 @@ class KernelBuilder(ExpressionTable):
         for member in needed:
             level = group.levels[member.id]
             try:
-                self.expression(member, self.canonical["full" if level == "full" else "reduced"])
+                if level != "side":
+                    self.expression(member, self.canonical["full" if level == "full" else "reduced"])
             except NotAffineError:
                 if member in roots:
                     raise
                 # Read at another position only, at which its reader computes it.
         stores: list[tuple[int, int]] = []
         row_stores: list[tuple[int, int]] = []
+        sides: list[tuple[int, int, str]] = []
         for root in roots:
             level = group.levels[root.id]
+            if level == "side":
+                sides.append(self._side(root))
+                continue
             index = self.canonical["full" if level == "full" else "reduced"]
             expression = self.expression(root, index)
             target, where = root, index
@@ -262,7 +269,16 @@ class KernelBuilder(ExpressionTable):
                 where = self._placed(root, index, place)
             access = self.access(target, where)
             (stores if level == "full" else row_stores).append((access, expression))
-        return self._finish(stores, row_stores, None)
+        return self._finish(stores, row_stores, None, sides)
+
+    def _side(self, root: Value) -> tuple[int, int, str]:
+        """Where partial sums beside the rows go, what they add up, and how."""
+        (source,) = root.inputs
+        argument = self.operand(root, source.shape, source, self.canonical["full"])
+        lines = reduced_strides(self.domain, tuple(not folded for folded in self.reduced))
+        if root.op is None:
+            raise CompileError(f"{root} cannot be computed")
+        return self.access(root, (0, lines)), argument, root.op.lower
 
     def _placed(self, root: Value, index: Linear, place: Linear) -> Linear:
         """Position in a target, where ``place`` is an offset and a stride for each axis of ``root``."""
@@ -315,10 +331,11 @@ class KernelBuilder(ExpressionTable):
         return self._finish([], [], Scatter(access, update, tuple(terms), mode, copies, copy_term))
 
     def _finish(
-        self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None
-    ) -> Kernel:
+        self, stores: list[tuple[int, int]], row_stores: list[tuple[int, int]], scatter: Scatter | None,
+        sides: Sequence[tuple[int, int, str]] = (),
+    ) -> Kernel:  # fmt: skip
         without = self.fuser.builder.without
-        prune = Pruner(self, stores, row_stores, scatter)
+        prune = Pruner(self, stores, row_stores, scatter, list(sides))
         domain, reduced, chunks = self.domain, self.reduced, self.group.chunks
         accesses = prune.accesses
         iotas = prune.iotas
@@ -337,7 +354,7 @@ class KernelBuilder(ExpressionTable):
         scans = any(expression[0] == "scan" for expression in prune.expressions)
         domain, reduced, accesses, iotas, chunks = collapse(domain, reduced, accesses, iotas, chunks)
         inside = bool(prune.folds) or scans
-        if chunks is None and scatter is None and "turn" not in without:
+        if chunks is None and scatter is None and not sides and "turn" not in without:
             domain, inner, accesses, iotas = turn(domain, reduced, accesses, iotas, prune.expressions)
             inside, reduced = inside or inner != reduced, inner
         kernel = Kernel(
@@ -358,6 +375,7 @@ class KernelBuilder(ExpressionTable):
             reverse=scans and bool(self.group.scan),
             wide="wide" not in without,
             lanes=_lanes(domain, reduced, prune.expressions, prune.scatter),
+            sides=prune.sides,
         )
         plan_stages(kernel, prune.stores, prune.costs, prune.depths)
         if kernel.mode == "column" and scatter is None and "walk" not in without and _is_walk(kernel):

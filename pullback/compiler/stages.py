@@ -57,7 +57,10 @@ def collapse(
 def plan_stages(kernel: Kernel, stores: list[tuple[int, int]], costs: list[float], depths: list[int]) -> None:
     """Divide folds and stores into walks over the row, and choose what is kept in scratch between them."""
     count = 1 + max(
-        [fold.stage for fold in kernel.folds] + [depths[expression] for _, expression in stores], default=0
+        [fold.stage for fold in kernel.folds]
+        + [depths[expression] for _, expression in stores]
+        + [side.stage for side in kernel.sides],
+        default=0,
     )
     stages = [Stage() for _ in range(count)]
     for number, fold in enumerate(kernel.folds):
@@ -71,6 +74,7 @@ def plan_stages(kernel: Kernel, stores: list[tuple[int, int]], costs: list[float
     rows: dict[int, int] = {}
     for depth, stage in enumerate(stages):
         stack = [kernel.folds[n].argument for n in stage.folds] + [stored for _, stored in stage.stores]
+        stack += [side.argument for side in kernel.sides if side.stage == depth]
         seen: set[int] = set()
         while stack:
             number = stack.pop()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # Kinds that exist only inside the compiler, besides those of ops/record.py:
 #   "input": a buffer or a scalar slot of the program;  "literal": a number written into the code;
-#   "copy": materialises its operand;  "partial": a reduction split into chunks.
+#   "copy": materialises its operand;  "partial": a reduction split into chunks;
+#   "side": partial sums beside a row kernel (see fuse.py).
 
 
 class Value:

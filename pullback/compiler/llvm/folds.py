@@ -206,4 +206,5 @@ class FoldEmitter(KernelEmitter):
             [self.kernel.folds[n].argument for n in spec.folds]
             + [expression for _, expression in spec.stores]
             + [expression for expression, _ in spec.spills]
+            + [side.argument for side in self.kernel.sides if side.stage == stage]
         )

@@ -16,6 +16,7 @@ from .emitter import Point
 from .folds import SETTLE_AFTER, FoldEmitter, WideSums
 from .scans import Carries, Scan
 from .scatter import ScatterEmitter
+from .sides import SideEmitter
 from .target import Target
 from .values import STORAGE_SIZE, Value
 
@@ -24,11 +25,13 @@ from .values import STORAGE_SIZE, Value
 class RowWalk:
     """One stage over a row: what the code at each of its points needs.
 
-    here: the row. outer: values that are the same at all its points. slots: accumulators of each fold.
+    number: of the stage. here: the row. outer: values that are the same at all its points.
+    slots: accumulators of each fold.
     reloads, spills: scratch rows read and written, by expression. carries: of the scans along the row.
     wide: the float64 sums of its float32 folds.
     """
 
+    number: int
     stage: Stage
     roots: list[int]
     here: Point
@@ -41,7 +44,7 @@ class RowWalk:
     wide: WideSums | None
 
 
-class KernelWriter(FoldEmitter, ScatterEmitter):
+class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
     """Writes one kernel, by its mode."""
 
     def function(self, name: str) -> str:
@@ -122,7 +125,7 @@ class KernelWriter(FoldEmitter, ScatterEmitter):
                 roots = self.stage_roots(stage_number)
                 self.evaluate_outer(roots, here, outer)
                 walk = RowWalk(
-                    stage, roots, here, extents, outer,
+                    stage_number, stage, roots, here, extents, outer,
                     slots={fold: self.accumulators(fold, self.unroll) for fold in stage.folds},
                     reloads={e: self.scratch_row(row) for e, row in stage.reloads.items()},
                     spills=[(e, self.scratch_row(row)) for e, row in stage.spills],
@@ -133,7 +136,7 @@ class KernelWriter(FoldEmitter, ScatterEmitter):
                     self.publish(fold, self.finish_rows(fold, walk.slots[fold], walk.wide), outer)
             self._store_rows(here, outer)
 
-        self.tasks(task)
+        self.tasks_of_rows(task, bases)
 
     def _walk_row(self, walk: RowWalk, inner: dict[int, str]) -> None:
         """The innermost loop of a stage; ``inner`` are the variables of the row loops around it."""
@@ -169,7 +172,8 @@ class KernelWriter(FoldEmitter, ScatterEmitter):
     def _row_point(self, walk: RowWalk, inner: dict[int, str], copy: int, point: Point) -> None:
         kernel, b = self.kernel, self.b
         env = dict(walk.outer)
-        place = self.row_position(inner, walk.extents, point.position) if walk.reloads or walk.spills else ""
+        looks = walk.reloads or walk.spills or kernel.sides
+        place = self.row_position(inner, walk.extents, point.position) if looks else ""
         for e, row in walk.reloads.items():
             dtype = expression_dtype(kernel.expressions[e])
             env[e] = b.load(dtype, self.scratch_address(row, dtype, place))
@@ -179,6 +183,9 @@ class KernelWriter(FoldEmitter, ScatterEmitter):
         for e, row in walk.spills:
             dtype = expression_dtype(kernel.expressions[e])
             b.store(dtype, self.scratch_address(row, dtype, place), env[e], point.mask)
+
+        if kernel.sides:
+            self.add_sides(walk.number, place, env, point)
 
         def place_in_row() -> Value:
             return b.add(b.splat(self.row_position(inner, walk.extents, point.position), "i64"), b.iota())
@@ -251,8 +258,8 @@ class KernelWriter(FoldEmitter, ScatterEmitter):
             wide = self.wide_sums(stage.folds, len(heads))
             walks = [
                 RowWalk(
-                    stage, roots, head, extents, outer, {fold: [slots[fold][copy]] for fold in stage.folds}, {}, [],
-                    self.carries(roots, set(outer)), wide,
+                    stage_number, stage, roots, head, extents, outer,
+                    {fold: [slots[fold][copy]] for fold in stage.folds}, {}, [], self.carries(roots, set(outer)), wide,
                 )
                 for copy, (head, outer) in enumerate(zip(heads, outers, strict=True))
             ]

@@ -122,6 +122,7 @@ class ParameterLayout:
     checks: list[tuple[int, int]] = field(default_factory=list)  # size, site
     terms: list[int] = field(default_factory=list)
     spills: list[int] = field(default_factory=list)
+    sides: list[int] = field(default_factory=list)  # where the accumulators of each are in scratch memory
     block: int = -1  # columns in a task of a walk or a scatter
     count: int = 0
 
@@ -142,6 +143,7 @@ class ParameterLayout:
         layout.checks = [(next(counter), next(counter)) for _ in kernel.checks]
         layout.terms = [next(counter) for _ in kernel.terms]
         layout.spills = [next(counter) for _ in kernel.spill_dtypes]
+        layout.sides = [next(counter) for _ in kernel.sides]
         if kernel.mode == "walk" or (kernel.mode == "scatter" and kernel.reduced[-1:] == (False,)):
             layout.block = next(counter)
         layout.count = next(counter)
