@@ -24,7 +24,7 @@ from .programs import Programs
 Backend = Literal["compiled", "reference"]
 
 MAX_GRAPH = 1000  # nodes in one program; a longer pending graph is cut
-MAX_PROGRAMS = 2048  # in each of two generations
+MAX_CACHED = 1 << 16  # nodes in the programs that are kept, in each of two generations: some 130 MB in all
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ _mode: Mode
 _set("compiled", None)
 options.watch(lambda: _set(_mode.backend, _mode.looks_for))
 _lock = open_after_fork(threading.RLock())
-_programs = Programs(MAX_PROGRAMS)
+_programs = Programs(MAX_CACHED)
 
 
 def set_backend(name: Backend) -> None:
@@ -229,7 +229,7 @@ def _prepare(structure: Structure) -> tuple[Any, list[Any], list[Node]]:
         from ..compiler.program import compile_program
 
         program = compile_program(arguments, kept, without=mode.without)
-        _programs.add(key, program)
+        _programs.add(key, program, len(structure.nodes))
     return program, values, kept
 
 

@@ -14,31 +14,38 @@ class Programs:
     """
 
     def __init__(self, limit: int) -> None:
-        """limit: programs in a generation; up to twice as many are kept."""
+        """limit: nodes in the graphs of a generation, each of which takes about a kilobyte in a program."""
         self._limit = limit
-        self._young: dict[Any, Any] = {}
-        self._old: dict[Any, Any] = {}
+        self._nodes = 0
+        self._young: dict[Any, tuple[Any, int]] = {}
+        self._old: dict[Any, tuple[Any, int]] = {}
 
     def get(self, key: Any) -> Any:
         """The program of ``key``, or None."""
-        program = self._young.get(key)
-        if program is None and self._old:
-            program = self._old.pop(key, None)
-            if program is not None:
-                self.add(key, program)
-        return program
+        found = self._young.get(key)
+        if found is not None:
+            return found[0]
+        if self._old:
+            found = self._old.pop(key, None)
+            if found is not None:
+                self.add(key, *found)
+                return found[0]
+        return None
 
-    def add(self, key: Any, program: Any) -> None:
-        """Keep ``program``."""
-        if len(self._young) >= self._limit:
+    def add(self, key: Any, program: Any, nodes: int) -> None:
+        """Keep the ``program`` of a graph of so many ``nodes``."""
+        if self._nodes and self._nodes + nodes > self._limit:
             self._old = self._young
             self._young = {}
-        self._young[key] = program
+            self._nodes = 0
+        self._young[key] = program, nodes
+        self._nodes += nodes
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
     def values(self) -> Iterator[Any]:
         """All programs."""
-        yield from self._old.values()
-        yield from self._young.values()
+        for generation in (self._old, self._young):
+            for program, _ in generation.values():
+                yield program
