@@ -1,13 +1,15 @@
-"""A convolution as one ``dot_general`` over views: nothing of the size of all windows together is laid out here.
+"""A convolution as ``dot_general`` over views: nothing of the size of all windows together is laid out here.
 
 The windows are a view of the array, whose elements overlap; channels and taps are contracted. Padding is stored once,
 around the array. Zeros between the elements of the array (the input gradient of a strided convolution, a transposed
-one) are neither stored nor multiplied: outputs that lie at the same distance from an element read the same taps, so
-each such *phase* is a set of outputs of its own, and all read one window of neighbouring elements.
+one) are neither stored nor multiplied. Outputs that lie at the same distance from an element read the same taps: such a
+*phase* is a set of outputs of its own, and all phases read windows of neighbouring elements. Phases with equally many
+taps are one contraction, in which they are more outputs of the weights; there are at most two such sets an axis.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,47 +24,56 @@ if TYPE_CHECKING:
     from .values import Value, ValueBuilder
 
 FEW_POSITIONS = 16  # up to so many, the images of a batch are columns of one product, and not a product each
+MAX_PIECES = 64  # phases that are copied to their places one by one; for more, zeros are stored between the elements
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """The phases ``first`` to ``first + number``, each of which reads ``taps`` elements."""
+
+    first: int
+    number: int
+    taps: int
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one spatial axis is read: ``count`` windows of ``taps`` elements, from each of which ``phases`` outputs come.
+    """How one spatial axis is read: ``count`` windows, from each of which the outputs of ``sets`` of phases come.
 
     step: from window to window; gap: from tap to tap. low, high: padding, below 0 cropped. interior: zeros that are
-    stored between the elements. fill: taps of zero at the end of ``w``, so that they are ``taps * phases``.
-    spacing: outputs from one window to the next; start: of the first output that is kept among those made.
+    stored between the elements. spacing: outputs from one window to the next; start: of the first output that is kept.
     """
 
     count: int
-    taps: int
-    phases: int
+    sets: tuple[_Phases, ...]
     step: int
     gap: int
     low: int
     high: int
     interior: int
-    fill: int
     spacing: int
     start: int
 
 
 def _axis(
-    extent: int, taps: int, outputs: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int
-) -> _Axis:
-    if lhs_dilation == 1 or stride > 1 or rhs_dilation > 1 or extent == 1:
+    extent: int, taps: int, outputs: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int, *,
+    in_phases: bool,
+) -> _Axis:  # fmt: skip
+    if not in_phases or lhs_dilation == 1 or stride > 1 or rhs_dilation > 1 or extent == 1:
         window = spread_extent(taps, rhs_dilation)
         used = (outputs - 1) * stride + window
         high = used - low - spread_extent(extent, lhs_dilation)
-        return _Axis(outputs, taps, 1, stride, rhs_dilation, low, high, lhs_dilation - 1, 0, 1, 0)
-    # Output j = lhs_dilation * q - r + low reads the elements q + u with the taps lhs_dilation * u + r.
+        return _Axis(outputs, (_Phases(0, 1, taps),), stride, rhs_dilation, low, high, lhs_dilation - 1, 1, 0)
+    # Output lhs_dilation * q - r + low, of phase r, reads the elements q + u with the taps lhs_dilation * u + r.
     first = -(low // lhs_dilation)
     last = -((low + 1 - outputs) // lhs_dilation)
-    phases = min(taps, lhs_dilation)
-    length = -(-taps // lhs_dilation)
-    count = last - first + 1
+    whole, more = divmod(taps, lhs_dilation)
+    sets = [_Phases(0, more, whole + 1)] if more else []
+    if whole:
+        sets.append(_Phases(more, lhs_dilation - more, whole))
+    high = last + sets[0].taps - extent
     start = lhs_dilation * (1 - first) - 1 - low
-    high = last + length - extent
-    return _Axis(count, length, phases, 1, 1, -first, high, 0, length * phases - taps, lhs_dilation, start)
+    return _Axis(last - first + 1, tuple(sets), 1, 1, -first, high, 0, lhs_dilation, start)
 
 
 class _Builder:
@@ -109,34 +120,44 @@ class _Builder:
         stops = tuple([extent + n for extent, n in zip(x.shape, high)])
         return self.slice(x, starts, stops, (1,) * len(starts))
 
-    def windows(self, x: Value, axes: list[_Axis]) -> Value:
-        """``(groups, batch, channels, *counts, *taps)`` of the padded ``x``."""
-        lead = (0,) * LEAD
-        low, high = (*lead, *[a.low for a in axes]), (*lead, *[a.high for a in axes])
-        x = self.pad(x, low, high, (*lead, *[a.interior for a in axes]))
-        for position, axis in enumerate(axes, LEAD):
-            if axis.taps == 1:
-                steps = tuple([axis.step if a == position else 1 for a in range(len(x.shape))])
-                x = self.slice(x, (0,) * len(x.shape), x.shape, steps)
+    def padded(self, x: Value, axes: list[_Axis]) -> Value:
+        """``x`` with its padding, as far as any window reads it."""
+        none = (0,) * LEAD
+        low, high = (*none, *[a.low for a in axes]), (*none, *[a.high for a in axes])
+        return self.pad(x, low, high, (*none, *[a.interior for a in axes]))
+
+    def along(self, x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
+        """``x[start:stop:step]`` along one axis."""
+        rank = len(x.shape)
+        starts = tuple([start if a == axis else 0 for a in range(rank)])
+        stops = tuple([stop if a == axis else n for a, n in enumerate(x.shape)])
+        return self.slice(x, starts, stops, tuple([step if a == axis else 1 for a in range(rank)]))
+
+    def windows(self, x: Value, axes: list[_Axis], sets: tuple[_Phases, ...]) -> Value:
+        """``(groups, batch, channels, *counts, *taps)`` of the padded ``x``, for these phases of each axis."""
+        for position, (axis, phases) in enumerate(zip(axes, sets), LEAD):
+            window = spread_extent(phases.taps, axis.gap)
+            x = self.along(x, position, 0, (axis.count - 1) * axis.step + window)
+            if phases.taps == 1:
+                x = self.along(x, position, 0, x.shape[position], axis.step)
                 x = self.reshape(x, (*x.shape, 1))
-                continue
-            x = self.apply("windows", (position, spread_extent(axis.taps, axis.gap), axis.step), x)
-            steps = (*(1,) * (len(x.shape) - 1), axis.gap)
-            x = self.slice(x, (0,) * len(x.shape), x.shape, steps)
+            else:
+                x = self.apply("windows", (position, window, axis.step), x)
+                x = self.along(x, len(x.shape) - 1, 0, window, axis.gap)
         return x
 
-    def weights(self, w: Value, axes: list[_Axis]) -> Value:
+    def weights(self, w: Value, axes: list[_Axis], sets: tuple[_Phases, ...]) -> Value:
         """``(groups, outputs, *phases, channels, *taps)``, the phases in the order of the outputs that they make."""
-        none = (0,) * LEAD
-        high = (*none, *[a.fill for a in axes])
-        w = self.pad(w, (0,) * len(high), high, (0,) * len(high))
-        groups, outputs, channels = w.shape[:LEAD]
-        split = [extent for a in axes for extent in (a.taps, a.phases)]
-        w = self.reshape(w, (groups, outputs, channels, *split))
-        taps = range(LEAD, LEAD + 2 * len(axes), 2)
-        phases = range(LEAD + 1, LEAD + 2 * len(axes), 2)
-        w = self.flip(w, tuple([p for p, a in zip(phases, axes) if a.phases > 1]))
-        return self.permute(w, (0, 1, *phases, 2, *taps))
+        rank = len(axes)
+        for position, (axis, phases) in enumerate(zip(axes, sets), LEAD):
+            if axis.spacing == 1:
+                w = self.reshape(w, (*w.shape, 1))
+                continue
+            stop = phases.first + (phases.taps - 1) * axis.spacing + phases.number
+            w = self.along(w, position, phases.first, stop)
+            w = self.apply("windows", (position, phases.number, axis.spacing), w)
+        w = self.flip(w, tuple([a for a in range(LEAD + rank, LEAD + 2 * rank) if w.shape[a] > 1]))
+        return self.permute(w, (0, 1, *range(LEAD + rank, LEAD + 2 * rank), *range(2, LEAD + rank)))
 
     def contract(self, w: Value, x: Value, rank: int, is_batch: bool) -> Value:
         """Weights and windows contracted over channels and taps: ``(groups, batch, outputs, *counts, *phases)``.
@@ -169,20 +190,51 @@ class _Builder:
         order = tuple([made.index(name) for name in wanted if name in made])
         return self.reshape(self.permute(product, order), tuple([extents.get(name, 1) for name in wanted]))
 
-    def interleave(self, product: Value, axes: list[_Axis], outputs: tuple[int, ...]) -> Value:
-        """The phases of each axis as neighbours along it."""
+    def gathered(self, products: dict[tuple[_Phases, ...], Value], axes: list[_Axis]) -> Value:
+        """One array of the products of all sets, ``(groups, batch, outputs, *counts, *phases)``."""
+        if len(products) == 1:
+            return next(iter(products.values()))
         rank = len(axes)
-        if all(a.phases == a.spacing == 1 for a in axes):
-            return self.reshape(product, product.shape[: LEAD + rank])
-        paired = [p for a in range(LEAD, LEAD + rank) for p in (a, a + rank)]
-        x = self.permute(product, (0, 1, 2, *paired))
-        missing = [n for a in axes for n in (0, a.spacing - a.phases)]  # phases that no tap reaches
-        low = (*(0,) * LEAD, *missing)
-        x = self.pad(x, low, (0,) * len(low), (0,) * len(low))
-        x = self.reshape(x, (*x.shape[:LEAD], *[a.count * a.spacing for a in axes]))
-        starts = (*(0,) * LEAD, *[a.start for a in axes])
-        stops = (*x.shape[:LEAD], *[a.start + n for a, n in zip(axes, outputs)])
-        return self.slice(x, starts, stops, (1,) * len(starts))
+        mixed = [a for a, axis in enumerate(axes) if len(axis.sets) > 1]
+        pieces = []
+        for places in itertools.product(*[range(axes[a].spacing) for a in mixed]):
+            phase_of = {a: axes[a].spacing - 1 - place for a, place in zip(mixed, places)}
+            sets = tuple([
+                next(s for s in axis.sets if a not in phase_of or s.first <= phase_of[a] < s.first + s.number)
+                for a, axis in enumerate(axes)
+            ])
+            piece = products[sets]
+            for a, phase in phase_of.items():
+                place = sets[a].first + sets[a].number - 1 - phase
+                piece = self.along(piece, LEAD + rank + a, place, place + 1)
+            pieces.append(self.reshape(piece, (1, *piece.shape)))
+        x = self.apply("concat", (0,), *pieces)
+        whole = list(range(len(mixed), len(mixed) + LEAD + 2 * rank))
+        for place, a in enumerate(mixed):
+            whole[LEAD + rank + a] = place
+        single = [n for a, n in enumerate(x.shape[1:]) if a - LEAD - rank not in mixed]
+        x = self.reshape(x, (*[axes[a].spacing for a in mixed], *single))
+        # Behind the phases of mixed axes, which stand in front, the axes that follow each of theirs move up.
+        order = []
+        for a, axis in enumerate(whole):
+            left_out = sum(m + LEAD + rank < a for m in mixed)
+            order.append(axis if axis < len(mixed) else axis - left_out)
+        return self.permute(x, tuple(order))
+
+    def interleave(self, x: Value, axes: list[_Axis], outputs: tuple[int, ...]) -> Value:
+        """``(groups, batch, outputs, *counts, *phases)`` with the phases of each axis as neighbours along it."""
+        rank = len(axes)
+        if all(axis.spacing == 1 for axis in axes):
+            return self.reshape(x, x.shape[: LEAD + rank])
+        x = self.permute(x, (0, 1, 2, *[p for a in range(LEAD, LEAD + rank) for p in (a, a + rank)]))
+        phases = x.shape[LEAD + 1 :: 2]
+        missing = [n for axis, found in zip(axes, phases) for n in (0, axis.spacing - found)]  # that no tap reaches
+        none = (0,) * len(x.shape)
+        x = self.pad(x, (*(0,) * LEAD, *missing), none, none)
+        x = self.reshape(x, (*x.shape[:LEAD], *[axis.count * axis.spacing for axis in axes]))
+        for position, (axis, extent) in enumerate(zip(axes, outputs), LEAD):
+            x = self.along(x, position, axis.start, axis.start + extent)
+        return x
 
 
 def convolution(
@@ -195,22 +247,25 @@ def convolution(
         return build.broadcast(b.literal(False if dtype.kind == "b" else 0, dtype), shape)
     if dtype.kind == "f" and dtype.itemsize < 4:
         # Before the windows are taken: an element is in many of them.
-        wide = convolution_of(build, build.cast(x, dtypes.float32), build.cast(w, dtypes.float32), attrs, shape)
+        wide = _convolution(build, build.cast(x, dtypes.float32), build.cast(w, dtypes.float32), attrs, shape)
         return build.cast(wide, dtype)
-    return convolution_of(build, x, w, attrs, shape)
+    return _convolution(build, x, w, attrs, shape)
 
 
-def convolution_of(
-    build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], shape: tuple[int, ...]
-) -> Value:
+def _convolution(build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], shape: tuple[int, ...]) -> Value:
     """The convolution of operands of a dtype that is summed as it is, none of them empty."""
     strides, padding, lhs_dilation, rhs_dilation = attrs
     outputs, taps = shape[LEAD:], w.shape[LEAD:]
-    axes = [
-        _axis(extent, window, count, stride, low, spread, gap) for extent, window, count, stride, (low, _), spread, gap
-        in zip(x.shape[LEAD:], taps, outputs, strides, padding, lhs_dilation, rhs_dilation)
-    ]
-    positions = size_of([a.count for a in axes])
-    is_batch = positions > max(FEW_POSITIONS, size_of([a.taps for a in axes]))
-    product = build.contract(build.weights(w, axes), build.windows(x, axes), len(axes), is_batch)
-    return build.interleave(product, axes, outputs)
+    lows = [low for low, _ in padding]
+    settings = list(zip(x.shape[LEAD:], taps, outputs, strides, lows, lhs_dilation, rhs_dilation))
+    axes = [_axis(*setting, in_phases=True) for setting in settings]
+    if size_of([axis.spacing for axis in axes if len(axis.sets) > 1]) > MAX_PIECES:
+        axes = [_axis(*setting, in_phases=False) for setting in settings]
+    x = build.padded(x, axes)
+    positions = size_of([axis.count for axis in axes])
+    products = {}
+    for sets in itertools.product(*[axis.sets for axis in axes]):
+        is_batch = positions > max(FEW_POSITIONS, size_of([phases.taps for phases in sets]))
+        left, right = build.weights(w, axes, sets), build.windows(x, axes, sets)
+        products[sets] = build.contract(left, right, len(axes), is_batch)
+    return build.interleave(build.gathered(products, axes), axes, outputs)
