@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from . import same_bits
 from .machine import blas_facts, installed, machine_facts
 from .report import header, line, write_json
 from .row import MODULES, PEERS, PRODUCT, MismatchError, Options, Outcome, Row
@@ -26,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", help="also write every figure here")
     parser.add_argument("--repeat", type=int, default=15, metavar="N", help="rounds of timing (default 15)")
     parser.add_argument("--tiny", action="store_true", help="small sizes: a test of the benchmark, not a measurement")
+    parser.add_argument(
+        "--same-bits", action="store_true",
+        help="instead of timing: whether Pullback's results are the same, bit for bit, on 1, 2, 3 and 7 threads",
+    )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
     chosen = parser.parse_args(arguments)
 
@@ -36,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.repeat < 1:
         parser.error("--repeat must be at least 1")
     rows = _select_rows(parser, chosen.rows)
+    if chosen.same_bits:
+        return same_bits.report(rows, chosen.tiny)
     options = Options(_select_peers(parser, chosen.peers), repeat=chosen.repeat, tiny=chosen.tiny)
 
     machine = machine_facts()

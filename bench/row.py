@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import truediv
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -97,6 +97,17 @@ class Row(Protocol):
     def run(self, options: Options) -> Iterator[Outcome]: ...
 
 
+@runtime_checkable
+class Computed(Protocol):
+    """A row whose work in Pullback gives arrays that another run can be compared with."""
+
+    @property
+    def name(self) -> str: ...
+
+    def computed(self, tiny: bool) -> list[np.ndarray]:
+        """Do the work from the start; what it gave."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A row's work in one library, ready to run.
@@ -130,6 +141,13 @@ class Timed:
     steps_to_check: int = 1
     first_call: bool = True
     judges: tuple[str, ...] = ()
+
+    def computed(self, tiny: bool) -> list[np.ndarray]:
+        job = self.builders[PRODUCT](self.inputs(tiny))
+        last: Any = None
+        for _ in range(self.steps_to_check):
+            last = job.step()
+        return [np.array(array) for array in job.result(last)]
 
     def run(self, options: Options) -> Iterator[Outcome]:
         from .timing import check, time_jobs

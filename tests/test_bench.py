@@ -7,10 +7,16 @@ import json
 import numpy as np
 import pytest
 
-from bench import cli, report
-from bench.row import Job, MismatchError, Outcome, Target, fastest_peer
+from bench import cli, report, same_bits
+from bench.row import Computed, Job, MismatchError, Outcome, Target, fastest_peer
 from bench.rows import ROWS, TIMED
 from bench.timing import check
+from pullback.compiler import plan, simplify
+from pullback.runtime import driver
+
+# Rows whose tiny sizes are one piece of work even so.
+ONE_CHUNK = ("cumsum-line", "cumsum-0", "adam-10m", "gemm-", "dispatch", "logreg")
+COMPUTED = [row for row in ROWS if isinstance(row, Computed)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -34,6 +40,43 @@ def test_new_length_compiles_nothing(tmp_path):
     cli.main(["--tiny", "--peers", "", "--rows", "new-", "--json", str(path)])
     lines = json.loads(path.read_text())["rows"]
     assert [line["facts"]["llvm_compilations"] for line in lines] == [0, 0]
+
+
+@pytest.mark.parametrize("row", COMPUTED, ids=lambda row: row.name)
+def test_same_bits_whatever_the_number_of_threads(row, monkeypatch):
+    """Chunks are made so small that even the tiny sizes are split among all threads."""
+    parallel = []
+    original = driver.is_parallel
+    monkeypatch.setattr(plan, "CHUNK_WORK", 2000.0)
+    monkeypatch.setattr(plan, "CHUNK_ELEMENTS", (8, 256))
+    for name, value in {"CHUNKED_SIZE": 256, "CHUNK_SIZE": 64, "COLUMNS_PER_TASK": 1, "ENOUGH_TASKS": 4}.items():
+        monkeypatch.setattr(simplify, name, value)
+    monkeypatch.setattr(driver, "is_parallel", lambda wave: parallel.append(original(wave)) or parallel[-1])
+    found = same_bits.digests(row, True)
+    assert len(set(found.values())) == 1, found
+    if not row.name.startswith(ONE_CHUNK):
+        assert any(parallel), row.name
+
+
+def test_same_bits_is_a_command(capsys):
+    assert cli.main(["--same-bits", "--tiny", "--rows", "gelu,softmax,import"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[:2]] == [["gelu", "same"], ["softmax", "same"]]
+    assert lines[-1] == "The same bits on 1, 2, 3, 7 threads"
+
+
+def test_different_bits_are_found(capsys, monkeypatch):
+    class Unsteady:
+        name = what = "unsteady"
+
+        def run(self, options):
+            return iter(())
+
+        def computed(self, tiny):
+            return [np.asarray(driver.get_num_threads() > 2)]
+
+    assert same_bits.report([Unsteady()], True) == 1
+    assert "unsteady                 DIFFERENT" in capsys.readouterr().out
 
 
 def test_unequal_numbers_are_found():

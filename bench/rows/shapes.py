@@ -28,6 +28,10 @@ def make_array(length: int) -> np.ndarray:
     return np.random.default_rng(length).standard_normal((length, 64), dtype=np.float32)
 
 
+def _weight() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((64, 32), dtype=np.float32)
+
+
 # A function of each library: for a kind, a callable of a NumPy array of the new length that waits for its result.
 
 
@@ -75,6 +79,10 @@ class NewLength:
     def what(self) -> str:
         return f"a jitted {'gradient' if self.gradient else 'function'} called with {LENGTHS} lengths not seen before"
 
+    def computed(self, tiny: bool) -> list[np.ndarray]:
+        ours = build_pullback(self.gradient, _weight())
+        return [np.array(ours(make_array(length))) for length in lengths(2 if tiny else LENGTHS)]
+
     def run(self, options: Options) -> Iterator[Outcome]:
         # What the libraries imported so far left behind is not walked by Python's garbage collector during a call: with
         # PyTorch and JAX loaded that takes 200 ms, whoever is being timed.
@@ -88,7 +96,7 @@ class NewLength:
     def _measure(self, options: Options) -> Outcome:
         from pullback.runtime.llvm_engine import compile_count
 
-        weight = np.random.default_rng(0).standard_normal((64, 32), dtype=np.float32)
+        weight = _weight()
         ours = build_pullback(self.gradient, weight)
         first = make_array(FIRST_LENGTH)
         ours(first)
