@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..runtime import blas
 from .llvm.contraction import MAX_AXES
-from .products import DTYPES, Axis, Product, collapsed, extent_of, has_tile, product_launch
+from .products import DTYPES, Axis, Follow, Product, collapsed, extent_of, has_tile, product_launch
 from .values import Value
 from .views import row_major
 
@@ -52,7 +52,9 @@ class ContractionPlan:
     n_axes: list[Axis] = field(default_factory=list)
     k_axes: list[Axis] = field(default_factory=list)
 
-    def launch(self, dtype: DType, places: list[tuple[int, int]], target: Target) -> Launch:
+    def launch(
+        self, dtype: DType, places: list[tuple[int, int]], target: Target, follow: Follow | None = None
+    ) -> Launch:
         """The launch; ``places``: slot and byte offset of A's, B's and C's first element."""
         if self.library == "BLAS":
             return self._blas_launch(dtype, places)
@@ -60,7 +62,7 @@ class ContractionPlan:
         groups = (self.batch_axes, self.m_axes, self.n_axes, self.k_axes)
         scaled = [[(axis[0], *(stride * size for stride in axis[1:])) for axis in axes] for axes in groups]
         a, b, c = places
-        return product_launch(Product(dtype.name, *scaled), a, b, c, target)
+        return product_launch(Product(dtype.name, *scaled), a, b, c, target, follow)
 
     def _blas_launch(self, dtype: DType, places: list[tuple[int, int]]) -> Launch:
         a_steps = [matrix_stride(axes, 1) or 0 for axes in (self.m_axes, self.k_axes, self.batch_axes)]

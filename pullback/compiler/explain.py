@@ -66,7 +66,7 @@ class StepReport:
 
 
 def _describe(step: Step) -> StepReport:
-    if step.kernel is not None:
+    if step.kernel is not None and step.contraction is None:
         return _describe_kernel(step, step.kernel)
     written = sum(nbytes_of(value) for value in step.writes)
     read = sum(nbytes_of(value) for value in step.reads)
@@ -76,7 +76,13 @@ def _describe(step: Step) -> StepReport:
         read = plan.batch * (plan.m * plan.k + plan.k * plan.n) * size
         shape = f"{plan.batch} of " * (plan.batch > 1) + f"{plan.m} x {plan.k} x {plan.n}"
         flops = 2.0 * plan.batch * plan.m * plan.n * plan.k
-        return StepReport(step.wave, "product", step.writes[0].dtype.name, shape, read, written, flops)
+        computes = f"{plan.left.base.dtype.name} by {'the engine' if plan.library == 'engine' else plan.library}"
+        if step.kernel is not None:
+            after = _describe_kernel(step, step.kernel)
+            computes += f", then {after.computes}"
+            read += after.read - (plan.batch * plan.m * plan.n * size if step.group.target not in step.writes else 0)
+            flops += after.flops or 0.0
+        return StepReport(step.wave, "product", computes, shape, read, written, flops)
     (target,) = step.writes
     return StepReport(step.wave, "host", target.name, _times(target.shape), read, written, None)
 

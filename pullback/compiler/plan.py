@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ..errors import CompileError
 from .contraction import ContractionPlan
+from .follow import attach_followers
 from .fuse import Fuser
 from .groups import Group, bits
 from .loops import SIDE_ROWS, Kernel
@@ -23,7 +24,11 @@ CHUNK_ELEMENTS = (1024, 65536)
 
 @dataclass
 class Step:
-    """One launch, or one call of a library on the host."""
+    """One launch, or one call of a library on the host.
+
+    A step with both a contraction and a kernel is a product that the kernel follows (see follow.py); the product's own
+    value is among ``writes`` if anybody else reads it.
+    """
 
     number: int
     group: Group
@@ -160,6 +165,8 @@ def make_plan(
     """Steps, waves and memory for the program with these outputs."""
     bases = [fuser.materialise(value) for value in output_values]
     steps = build_steps(fuser, [base for base in bases if base.kind != "input"])
+    if "follow" not in fuser.builder.without:
+        steps = attach_followers(steps, bases)
     assign_waves(steps)
     _delay(steps, donate)
     steps.sort(key=lambda step: step.wave)  # memory is shared by waves, also where steps run one after the other

@@ -6,15 +6,18 @@ depend on the number of threads; the blocks of k depend on k alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from ..errors import CompileError
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .llvm.contraction import FOLLOW, Tile, contraction_ir, function_name, group_words, tile_for
+from .llvm.layout import ParameterLayout
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
+from .loops import Kernel
+from .values import Value
 
 MAX_K_BLOCK = 384  # a panel of B of that many rows stays in the cache next to the core
 PACKED_A_BYTES = 144 << 10  # of a block of A, for the cache behind it
@@ -43,19 +46,48 @@ class Product:
 
 @dataclass
 class Follow:
-    """The kernel that goes over a task's rows when they are complete; see ``FOLLOW`` in llvm/contraction.py."""
+    """The kernel that goes over a task's rows when they are complete; see ``FOLLOW`` in llvm/contraction.py.
+
+    params: of its launch over the whole result.   columns: the position of its last loop's extent among them.
+    moves: (position, step) of those that move by ``step`` for each column before the task's first.
+    offsets: positions of the offsets of what reads the product in scratch.
+    rows: (position, count) of strides in scratch that are ``count`` rows long.
+    """
 
     address: int
     only: bool
     params: list[int]
     columns: int
-    moves: list[tuple[int, int]] = field(default_factory=list)
-    accesses: list[int] = field(default_factory=list)
+    moves: list[tuple[int, int]]
+    offsets: list[int]
+    rows: list[tuple[int, int]]
 
-    def words(self) -> list[int]:
-        """As launch parameters."""
-        head = [self.address, int(self.only), len(self.params), self.columns, len(self.moves), len(self.accesses)]
-        return [*head, *self.params, *(word for move in self.moves for word in move), *self.accesses]
+    @classmethod
+    def of(cls, kernel: Kernel, address: int, params: list[int], product: Value, only: bool) -> Follow:
+        """only: the product is nowhere but in scratch."""
+        layout = ParameterLayout.of(kernel)
+        last = len(kernel.domain) - 1
+        follow = cls(address, only, params, layout.extents[last], [], [], [])
+        for access, (_, offset, strides) in zip(kernel.accesses, layout.accesses, strict=True):
+            if only and access.value is product:
+                follow.offsets.append(offset)
+                for dim, position in strides.items():
+                    if dim != last:
+                        follow.rows.append((position, access.strides[dim] // kernel.domain[last]))
+            elif access.strides[last]:
+                follow.moves.append((offset, access.strides[last] * STORAGE_SIZE[access.value.dtype.name]))
+        for (_, coefficients), (offset, _) in zip(kernel.iotas, layout.iotas, strict=True):
+            if coefficients[last]:
+                follow.moves.append((offset, coefficients[last]))
+        return follow
+
+    def words(self, row_bytes: int) -> list[int]:
+        """As launch parameters; ``row_bytes``: from row to row in scratch."""
+        params = list(self.params)
+        for position, count in self.rows:
+            params[position] = count * row_bytes
+        head = [self.address, int(self.only), len(params), self.columns, len(self.moves), len(self.offsets)]
+        return [*head, *params, *(word for move in self.moves for word in move), *self.offsets]
 
 
 def collapsed(axes: list[Axis]) -> list[Axis]:
@@ -137,7 +169,7 @@ def product_launch(
     ]  # fmt: skip
     for axes in (product.batch, product.m, product.n, product.k):
         params += group_words(axes)
-    params += [0] * len(FOLLOW) if follow is None else follow.words()
+    params += [0] * len(FOLLOW) if follow is None else follow.words(n_block * sum_size)
     total = batch * m_blocks * n_blocks
     task_flops = 2 * min(m, m_block) * min(n, n_block) * k
     grain = max(1, min(total, MIN_TASK_FLOPS // 2 // task_flops))

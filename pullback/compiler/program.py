@@ -32,9 +32,10 @@ from .loops import Kernel
 from .memory import late_outputs
 from .plan import Plan, Step, make_plan, task_counts
 from .simplify import simplify
+from .products import Follow
 from .values import Value, ValueBuilder, import_graph
 
-ERROR, SCRATCH, ARENA, FIRST_INPUT = 0, 1, 2, 3  # slots
+ERROR, SCRATCH, ARENA, NULL, FIRST_INPUT = 0, 1, 2, 3, 4  # slots; NULL holds 0
 ERROR_WORDS = 4
 UNSHARED = 3  # references to a buffer that only its node and the caller's list hold, plus getrefcount's own
 
@@ -161,9 +162,9 @@ class Program:
 
     def _launch(self, step: Step, addresses: dict[int, int]) -> driver.Launch | None:
         """None for a host call."""
-        if step.kernel is not None:
-            return self._kernel_launch(step.kernel, addresses[id(step.kernel)])
-        return None if step.contraction is None else self._product_launch(step.contraction, step)
+        if step.contraction is not None:
+            return self._product_launch(step.contraction, step, addresses)
+        return None if step.kernel is None else self._kernel_launch(step.kernel, addresses[id(step.kernel)])
 
     def _kernel_launch(self, kernel: Kernel, address: int) -> driver.Launch:
         layout = ParameterLayout.of(kernel)
@@ -177,7 +178,9 @@ class Program:
         for access, (slot, offset, strides) in zip(kernel.accesses, layout.accesses, strict=True):
             size = STORAGE_SIZE[access.value.dtype.name]
             sizes.append(size)
-            params[slot], start = self.slot_of(access.value)
+            # What a product leaves in scratch only has no place; the engine says where its rows are.
+            has_place = access.value.kind == "input" or access.value.id in self.plan.places
+            params[slot], start = self.slot_of(access.value) if has_place else (NULL, 0)
             params[offset] = start + access.offset * size
             for dim, where in strides.items():
                 params[where] = access.strides[dim] * size
@@ -209,13 +212,20 @@ class Program:
         total, grain = task_counts(kernel, block)
         return driver.Launch(address, params, total, grain, scratch)
 
-    def _product_launch(self, plan: ContractionPlan, step: Step) -> driver.Launch:
-        (value,) = step.writes
-        places = [self.slot_of(value)]
+    def _product_launch(self, plan: ContractionPlan, step: Step, addresses: dict[int, int]) -> driver.Launch:
+        value = step.group.target
+        if value is None:
+            raise CompileError(f"step {step.number} is a product of nothing")
+        only = step.kernel is not None and value not in step.writes
+        places = [(NULL, 0) if only else self.slot_of(value)]
         for operand in (plan.right, plan.left):
             slot, start = self.slot_of(operand.base)
             places.insert(0, (slot, start + operand.offset * operand.base.dtype.itemsize))
-        return plan.launch(value.dtype, places, self._target)
+        follow = None
+        if step.kernel is not None:
+            params = self._kernel_launch(step.kernel, addresses[id(step.kernel)]).params
+            follow = Follow.of(step.kernel, addresses[id(step.kernel)], list(params), value, only)
+        return plan.launch(value.dtype, places, self._target, follow)
 
     # -- running ------------------------------------------------------------------------------------------------------
 

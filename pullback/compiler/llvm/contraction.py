@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from .function import Function, Scalar
 from .target import Target
-from .values import REGISTER, STORAGE_SIZE, Value
+from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value
 
 MAX_AXES = 6  # of a group
+UNROLL = 4  # steps of k in a tile's loop
 _GROUP_WORDS = 1 + 4 * MAX_AXES  # count; for each axis its extent and up to three strides in bytes
 
 #: A launch's parameters, in words: these, then the groups, then what FOLLOW describes.
@@ -102,7 +103,8 @@ class _Library:
         functions += [self._pack(size) for size in sorted({tile.rows, tile.few_rows, tile.columns})]
         for rows in (tile.rows, tile.few_rows):
             functions += [self._tile(rows, direct=False), self._tile(rows, direct=True)]
-        functions += [self._row_panels(direct=False), self._row_panels(direct=True), self._copy_out(), self._follow()]
+        functions += [self._copy_tile(), self._row_panels(direct=False), self._row_panels(direct=True)]
+        functions += [self._copy_out(), self._follow()]
         functions.append(self._contract())
         return "\n".join([*self.declares.values(), *functions])
 
@@ -199,7 +201,10 @@ class _Library:
 
             f.loop(0, "%count", 1, one)
 
-        def one_by_one(first: Scalar) -> None:
+        packed = f.variable()
+        f.set(packed, 0)
+
+        def one_by_one() -> None:
             one = f.b.at_width(1)
 
             def column(k: str) -> None:
@@ -208,7 +213,7 @@ class _Library:
                     value = one.load(self.dtype, f.at(source, f.word("%rows", row)))
                     one.store(self.sum_dtype, f.at(out, row * self.sum_size), value)
 
-            f.loop(first, "%count", 1, column)
+            f.loop(f.get(packed), "%count", 1, column)
 
         def along_k() -> None:
             lanes = self.tile.lanes
@@ -232,13 +237,13 @@ class _Library:
                             self._store_part(f, target, vector, here)
 
             f.loop(0, whole, lanes, square)
-            one_by_one(whole)
+            f.set(packed, whole)
 
-        f.when(
-            f.test("ne", f.get(is_run), 0),
-            along_rows,
-            lambda: f.when(f.test("ne", "%k_run", 0), along_k, lambda: one_by_one(0)),
-        )
+        def across() -> None:
+            f.when(f.test("ne", "%k_run", 0), along_k)
+            one_by_one()
+
+        f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
         return f.text()
 
     def _store_part(self, f: Function, target: str, vector: Value, count: int) -> None:
@@ -278,23 +283,35 @@ class _Library:
     # -- the register tile --------------------------------------------------------------------------------------------
 
     def _tile(self, rows: int, direct: bool) -> str:
-        """``rows`` rows of C, of which ``valid`` exist, by the tile's columns, of which ``columns`` exist.
+        """``rows`` rows of C by the tile's columns, of which ``valid`` rows exist in A; summed onto C if ``add``.
 
         direct: A is read in place; its rows are ``a_row`` bytes apart and elements along k follow each other.
         """
         name = f"tile{rows}{'direct' if direct else ''}"
         f = self._function(
             name, ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "b_step"), ("i64", "count"), ("ptr", "c"),
-            ("i64", "c_row"), ("i64", "valid"), ("i64", "columns"), ("i64", "add"),
+            ("i64", "c_row"), ("i64", "valid"), ("i64", "add"),
         )  # fmt: skip
         b = f.b
         vectors, lanes = self.tile.vectors, self.tile.lanes
         register = REGISTER[self.sum_dtype]
         kind = b.type(register)
+        places = [
+            [f.at("%c", f.add(f.mul("%c_row", row), v * lanes * self.sum_size)) for v in range(vectors)]
+            for row in range(rows)
+        ]
         sums = [[f.variable(kind) for _ in range(vectors)] for _ in range(rows)]
-        for row in sums:
-            for variable in row:
-                f.set(variable, "zeroinitializer", kind)
+        cells = [(places[row][v], sums[row][v]) for row in range(rows) for v in range(vectors)]
+
+        def go_on() -> None:
+            for place, total in cells:
+                f.set(total, b.load(self.sum_dtype, place).ref, kind)
+
+        def begin() -> None:
+            for _, total in cells:
+                f.set(total, "zeroinitializer", kind)
+
+        f.when(f.test("ne", "%add", 0), go_on, begin)
         last = f.sub("%valid", 1)
         starts = ["%a"]
         if direct:
@@ -312,8 +329,7 @@ class _Library:
                 else:
                     packed = rows * self.sum_size
                     address = f.at(f.at("%a", f.mul(k, packed)), number * packed + row * self.sum_size)
-                scalar = one.load(self.sum_dtype, address)
-                value = b.splat(one.first(scalar), register)
+                value = b.splat(one.first(one.load(self.sum_dtype, address)), register)
                 for v in range(vectors):
                     old = Value(f.get(sums[row][v], kind), register)
                     f.set(sums[row][v], self._multiply_add(f, value, columns[v], old).ref, kind)
@@ -321,34 +337,35 @@ class _Library:
 
         def several(k: str) -> None:
             at_b = f.get(position, "ptr")
-            for number in range(4):
+            for number in range(UNROLL):
                 at_b = step(k, number, at_b)
             f.set(position, at_b, "ptr")
 
-        whole = f.emit("and i64 %count, -4")
-        f.loop(0, whole, 4, several)
+        whole = f.emit(f"and i64 %count, {-UNROLL}")
+        f.loop(0, whole, UNROLL, several)
         f.loop(whole, "%count", 1, lambda k: f.set(position, step(k, 0, f.get(position, "ptr")), "ptr"))
+        for place, total in cells:
+            b.store(self.sum_dtype, place, Value(f.get(total, kind), register))
+        return f.text()
 
-        def write(masks: list[Value | None]) -> None:
-            def finish(add: bool) -> None:
-                for row in range(rows):
-                    def store(row: int = row) -> None:
-                        start = f.at("%c", f.mul("%c_row", row))
-                        for v, mask in enumerate(masks):
-                            address = f.at(start, v * lanes * self.sum_size)
-                            value = Value(f.get(sums[row][v], kind), register)
-                            if add:
-                                value = self._plus(f, b.load(self.sum_dtype, address, mask), value)
-                            b.store(self.sum_dtype, address, value, mask)
+    def _copy_tile(self) -> str:
+        """``rows`` by ``columns`` sums from ``source`` to ``target``."""
+        f = self._function(
+            "copy_tile", ("ptr", "target"), ("i64", "target_row"), ("ptr", "source"), ("i64", "source_row"),
+            ("i64", "rows"), ("i64", "columns"),
+        )  # fmt: skip
+        one = f.b.at_width(1)
 
-                    f.when(f.test("sgt", "%valid", row), store)
+        def row(i: str) -> None:
+            source, target = f.at("%source", f.mul(i, "%source_row")), f.at("%target", f.mul(i, "%target_row"))
 
-            f.when(f.test("ne", "%add", 0), lambda: finish(True), lambda: finish(False))
+            def element(j: str) -> None:
+                at = f.mul(j, self.sum_size)
+                one.store(self.sum_dtype, f.at(target, at), one.load(self.sum_dtype, f.at(source, at)))
 
-        def write_part() -> None:
-            write([b.mask_below(f.max(f.sub("%columns", v * lanes), 0)) for v in range(vectors)])
+            f.loop(0, "%columns", 1, element)
 
-        f.when(f.test("sge", "%columns", self.tile.columns), lambda: write([None] * vectors), write_part)
+        f.loop(0, "%rows", 1, row)
         return f.text()
 
     def _multiply_add(self, f: Function, x: Value, y: Value, total: Value) -> Value:
@@ -370,15 +387,35 @@ class _Library:
         above = f.mul(tall, self.tile.rows)
         suffix = "direct" if direct else ""
 
+        corner = f.variable(f"[{self.tile.rows * self.tile.columns} x {LLVM_TYPE[REGISTER[self.sum_dtype]]}]")
+        corner_row = self.tile.columns * self.sum_size
+
         def call(height: int, row: str) -> None:
             step = "%a_row" if direct else f.mul("%count", self.sum_size)
             a = f.at("%a", f.mul(row, step))
             c = f.at("%c", f.mul(row, "%c_row"))
             valid = f.min(f.sub("%rows", row), height)
-            f.line(
-                f"call void @tile{height}{suffix}(ptr {a}, i64 %a_row, ptr %b, i64 %b_step, i64 %count, ptr {c}, "
-                f"i64 %c_row, i64 {valid}, i64 %columns, i64 %add)"
-            )
+
+            def tile(target: str, target_row: Scalar) -> None:
+                f.line(
+                    f"call void @tile{height}{suffix}(ptr {a}, i64 %a_row, ptr %b, i64 %b_step, i64 %count, "
+                    f"ptr {target}, i64 {target_row}, i64 {valid}, i64 %add)"
+                )
+
+            def part() -> None:
+                # Nothing outside C is touched: the tile is summed beside it.
+                f.line(
+                    f"call void @copy_tile(ptr {corner}, i64 {corner_row}, ptr {c}, i64 %c_row, i64 {valid}, "
+                    "i64 %columns)"
+                )
+                tile(corner, corner_row)
+                f.line(
+                    f"call void @copy_tile(ptr {c}, i64 %c_row, ptr {corner}, i64 {corner_row}, i64 {valid}, "
+                    "i64 %columns)"
+                )
+
+            cells = f.mul(valid, "%columns")
+            f.when(f.test("eq", cells, height * self.tile.columns), lambda: tile(c, "%c_row"), part)
 
         f.loop(0, above, self.tile.rows, lambda row: call(self.tile.rows, row))
         end = f.add(above, f.mul(few, self.tile.few_rows))

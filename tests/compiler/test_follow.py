@@ -1,0 +1,98 @@
+"""Kernels that follow a product: how many launches remain, and that they compute what they would by themselves."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import nn
+from pullback.compiler import options, products
+
+pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
+rng = np.random.default_rng(0)
+X, W = rng.standard_normal((70, 50)), rng.standard_normal((50, 90))
+BIAS, RESIDUAL = rng.standard_normal(90), rng.standard_normal((70, 90))
+MANY_X, MANY_W = rng.standard_normal((3, 70, 50)), rng.standard_normal((3, 50, 90))
+TALL_X, WIDE_W = rng.standard_normal((650, 400)), rng.standard_normal((400, 1100))
+
+
+def steps(function, *arrays):
+    report = json.loads(pb.explain(function)(*map(pb.asarray, arrays)).to_json())
+    return [step["kind"] for program in report["programs"] for step in program["steps"]]
+
+
+CASES = {
+    "bias and gelu": (lambda x, w, b: nn.gelu(x @ w + b), (X, W, BIAS)),
+    "residual": (lambda x, w, r: nn.relu(x @ w) + r, (X, W, RESIDUAL)),
+    "product is a result too": (lambda x, w, b: (x @ w, nn.relu(x @ w + b)), (X, W, BIAS)),
+    "two results": (lambda x, w, b: (pb.exp(x @ w), pb.tanh(x @ w + b)), (X, W, BIAS)),
+    "transposed": (lambda x, w, b: (w.mT @ x.mT).mT * 2 + b, (X, W, BIAS)),
+    "folded batch": (lambda x, w, b: nn.gelu(x @ w + b), (MANY_X, W, BIAS)),
+    "batch": (lambda x, w, b: nn.gelu(x @ w + b), (MANY_X, MANY_W, BIAS)),
+    "blocks of rows and columns": (lambda x, w: nn.silu(x @ w) + pb.arange(1100.0, dtype=x.dtype), (TALL_X, WIDE_W)),
+    "column": (lambda x, w, r: (x @ w) * r[:, :1], (X, W, RESIDUAL)),
+    "rows by index": (lambda x, w, r: (x @ w) + pb.take(r, pb.asarray([*range(69, -1, -1)]), axis=0), (X, W, RESIDUAL)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_followers_compute_what_they_would_by_themselves(name, dtype):
+    function, arrays = CASES[name]
+    arrays = [array.astype(dtype) for array in arrays]
+    together = [leaf.numpy() for leaf in pb.pytree.flatten(pb.jit(function)(*arrays))[0]]
+    with options.without("follow"):
+        apart = [leaf.numpy() for leaf in pb.pytree.flatten(pb.jit(function)(*arrays))[0]]
+    for got, want in zip(together, apart, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("transposed", "rows by index")])
+def test_a_product_and_what_follows_it_are_one_launch(name):
+    function, arrays = CASES[name]
+    assert steps(function, *arrays).count("product") == 1
+    assert [kind for kind in steps(function, *arrays) if kind != "product"] == []
+
+
+def test_what_needs_the_whole_product_does_not_follow():
+    assert steps(lambda x, w: nn.softmax(x @ w), X, W) == ["product", "row"]
+    assert steps(lambda x, w: (x @ w)[::-1] * 2 + (x @ w), X, W) == ["product", "map"]
+
+
+def test_a_follower_that_waits_for_another_made_of_the_product():
+    def function(x, w):
+        y = x @ w
+        return y * pb.sum(y, axis=0)  # the sum needs all of y first
+
+    want = (X @ W) * (X @ W).sum(0)
+    np.testing.assert_allclose(pb.jit(function)(X, W).numpy(), want, rtol=1e-10)
+
+
+def test_two_products_that_follow_each_other_crosswise():
+    def function(x, w, v):
+        a, b = x @ w, x @ v
+        return a * pb.tanh(b), b * pb.tanh(a)
+
+    v = rng.standard_normal(W.shape)
+    a, b = X @ W, X @ v
+    got = pb.jit(function)(X, W, v)
+    for mine, want in zip(got, (a * np.tanh(b), b * np.tanh(a)), strict=True):
+        np.testing.assert_allclose(mine.numpy(), want, rtol=1e-10, atol=1e-12)
+
+
+def test_the_same_bits_on_any_number_of_threads():
+    before = pb.get_num_threads()
+    function, arrays = CASES["blocks of rows and columns"]
+    arrays = [array.astype(np.float32) for array in arrays]
+    try:
+        found = []
+        for threads in (1, 2, 3, 7):
+            pb.set_num_threads(threads)
+            found.append(pb.jit(lambda x, w: function(x, w))(*arrays).numpy())
+    finally:
+        pb.set_num_threads(before)
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
