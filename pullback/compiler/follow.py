@@ -124,7 +124,7 @@ def _rows(kernel: Kernel, product: Value, columns: int) -> Kernel | None:
     ):
         return None
     for expression in split.expressions:
-        if expression[0] in ("lookup", "shifted") and mine.intersection(expression[1:4:2]):
+        if expression[0] in ("lookup", "shifted", "guarded") and mine.intersection(expression[1:4:2]):
             return None
     return split
 
