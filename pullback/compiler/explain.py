@@ -61,7 +61,7 @@ class StepReport:
 
     @property
     def share(self) -> float:
-        """Share of the machine's limit that is reached, 0 to about 1."""
+        """Share of the machine's limit that is reached, 0 to 1."""
         return self.limit / self.seconds if self.seconds else 0.0
 
 
@@ -172,6 +172,19 @@ class Limits:
         speed = self.cached if moved < self.cache_bytes else self.memory
         return max(moved / speed, (step.flops or 0.0) / self.flops)
 
+    def or_what_was_reached(self, steps: Sequence[StepReport]) -> Limits:
+        """These limits, or where a step was faster (the machine was busy when they were measured) what it reached."""
+        cached, memory, flops = self.cached, self.memory, self.flops
+        for step in steps:
+            if step.seconds:
+                moved = step.read + step.written
+                flops = max(flops, (step.flops or 0.0) / step.seconds)
+                if moved < self.cache_bytes:
+                    cached = max(cached, moved / step.seconds)
+                else:
+                    memory = max(memory, moved / step.seconds)
+        return Limits(max(cached, memory), memory, flops, self.cache_bytes)
+
 
 @cache
 def machine_limits() -> Limits:
@@ -209,6 +222,7 @@ def machine_limits() -> Limits:
 class ProgramReport:
     """One program that the function ran. seconds: of a whole call. All else in bytes.
 
+    inputs: with the arrays that the function has as constants.
     taken_over: of the outputs, those that are written over an input whose value is replaced (a parameter's, where
     nobody else holds the old one).   temporaries: the arena.   live: what the temporaries of the hungriest wave need,
     without gaps.   scratch: private memory of the calling thread.
@@ -444,7 +458,11 @@ def explain(function: Callable[..., Any], verbose: bool | str | Sequence[str] = 
             evaluate(result)
         finally:
             observe(before)
-        programs = [_program_report(limits, known, wanted, *found) for found in watch.found]
+        programs = [_program_report(known, wanted, *found) for found in watch.found]
+        steps = [step for program in programs for step in program.steps]
+        limits = limits.or_what_was_reached(steps)
+        for step in steps:
+            step.limit = limits.seconds(step)
         new = [origin for key, origin in kernel_cache.origins.items() if key not in known]
         return Explanation(
             getattr(function, "__name__", repr(function)), result, programs,
@@ -456,14 +474,12 @@ def explain(function: Callable[..., Any], verbose: bool | str | Sequence[str] = 
 
 
 def _program_report(
-    limits: Limits, known: set[Any], wanted: Sequence[str], program: Program, times: list[list[float]],
-    whole: list[float], inputs: int,
+    known: set[Any], wanted: Sequence[str], program: Program, times: list[list[float]], whole: list[float], inputs: int
 ) -> ProgramReport:
     steps = []
     for step, taken in zip(program.plan.steps, times):
         report = _describe(step)
         report.seconds = median(taken)
-        report.limit = limits.seconds(report)
         if step.kernel is not None:
             key = (host().isa_key, step.kernel.key)
             origin, seconds = kernel_cache.origins[key]
@@ -473,8 +489,8 @@ def _program_report(
     plan = program.plan
     made = {plan.places[base.id][1]: nbytes_of(base) for base in plan.outputs if base.kind != "input"}
     return ProgramReport(
-        inputs, sum(made.values()), sum(made[number] for number in plan.donations), plan.arena_bytes, plan.live_bytes,
-        program.scratch_bytes, median(whole), steps,
+        inputs + program.constant_bytes, sum(made.values()), sum(made[number] for number in plan.donations),
+        plan.arena_bytes, plan.live_bytes, program.scratch_bytes, median(whole), steps,
     )  # fmt: skip
 
 
@@ -493,7 +509,7 @@ def profile(path: str) -> Iterator[None]:
     origin = time.perf_counter()
 
     def run(program: Program, inputs: Sequence[Any]) -> list[Any]:
-        thread = threading.get_ident()
+        thread = threading.get_native_id()  # viewers take 32 bits
 
         def event(name: str, start: float, end: float, facts: dict[str, Any]) -> None:
             events.append({

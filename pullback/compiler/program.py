@@ -122,6 +122,11 @@ class Program:
         return frozenset(self._outputs.index((True, number)) for number in late)
 
     @property
+    def constant_bytes(self) -> int:
+        """Of the arrays that the program itself holds."""
+        return sum(value.nbytes for value in self._fixed if type(value) is Buffer)
+
+    @property
     def scratch_bytes(self) -> int:
         """Private memory of the calling thread for kernels; workers have their own."""
         return self._arena_bytes - self.plan.arena_bytes

@@ -10,6 +10,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn, optim
+from pullback.compiler import explain
 from pullback.compiler import program as program_module
 from pullback.errors import ArgumentError
 
@@ -33,7 +34,7 @@ def test_kernels_of_a_softmax_gradient() -> None:
     assert step.flops > 64 * 128 * 10
     assert 0 < step.seconds < 1
     assert 0 < step.limit < 1
-    assert step.share == step.limit / step.seconds
+    assert step.share == step.limit / step.seconds <= 1 + 1e-9
     np.testing.assert_allclose(np.asarray(found.result), np.asarray(pb.grad(softmax_loss)(x)), rtol=1e-6)
 
 
@@ -116,6 +117,45 @@ def test_text_json_and_html(tmp_path: Any) -> None:
         pb.explain(softmax_loss, verbose="wasm")
 
 
+def test_memory_of_a_step(tmp_path: Any) -> None:
+    """Inputs, a constant of the function, a temporary that the output cannot take over, and the output."""
+    constant = np.ones((50, 60), np.float32)
+
+    def function(x: Any) -> Any:
+        return pb.sum(pb.matrix_transpose(x @ constant) @ x, axis=0)
+
+    x = np.ones((70, 50), np.float32)
+    found = pb.explain(function)(x)
+    (program,) = found.programs
+    assert program.inputs == x.nbytes + constant.nbytes
+    assert program.outputs == 50 * 4
+    assert program.taken_over == 0
+    assert program.live == 70 * 60 * 4 + 60 * 50 * 4
+    assert program.live <= program.temporaries <= program.live + 2 * 4096
+    assert found.peak == program.peak == program.inputs + program.outputs + program.temporaries + program.scratch
+    assert program.needed <= program.peak
+    document = json.loads(found.to_json())
+    assert document["peak"] == document["programs"][0]["peak"] == found.peak
+    assert document["programs"][0]["needed"] == program.needed
+    assert document["kernels"] == found.kernels == 1
+    assert {"seconds", "limit", "share", "read", "written", "flops", "compiled", "compile_seconds"} <= set(
+        document["programs"][0]["steps"][0]
+    )
+    assert "between; peak" in str(found)
+    assert "between; peak" in found.to_html()
+
+
+def test_limits_are_not_below_what_was_reached() -> None:
+    slow = explain.Limits(1e9, 1e9, 1e9, 1 << 20)
+    step = explain.StepReport(0, "row", "", "", 1000, 1000, 8e6, seconds=1e-6)
+    large = explain.StepReport(0, "row", "", "", 1 << 20, 1 << 20, None, seconds=1e-4)
+    limits = slow.or_what_was_reached([step, large])
+    assert limits.flops == pytest.approx(8e12)
+    assert limits.memory == pytest.approx(2e4 * (1 << 20))
+    assert limits.seconds(step) <= step.seconds * 1.0001
+    assert limits.seconds(large) == pytest.approx(large.seconds)
+
+
 def test_an_error_inside_leaves_nobody_watching() -> None:
     with pytest.raises(IndexError, match="index 9 is out of range"):
         pb.explain(lambda x, i: x[i])(np.ones(3), np.array([9]))
@@ -140,5 +180,7 @@ def test_a_trace_of_what_ran(tmp_path: Any) -> None:
     for event in events:
         assert event["ph"] == "X"
         assert event["dur"] >= 0
+        assert 0 <= event["pid"] < 1 << 32
+        assert 0 <= event["tid"] < 1 << 32  # more is cut off or dropped by viewers
     inside = sum(event["dur"] for event in events if event["name"] != "program")
     assert inside <= sum(event["dur"] for event in whole)
