@@ -75,17 +75,16 @@ class Pruner(ExpressionTable):
     def _order(self, roots: list[int]) -> list[int]:
         order: list[int] = []
         seen: set[int] = set()
-        stack = [(root, False) for root in reversed(roots)]
+        expressions, arguments = self.b.expressions, self._arguments
+        stack = roots[::-1]
         while stack:
-            number, done = stack.pop()
-            if done:
-                order.append(number)
-                continue
-            if number in seen:
-                continue
-            seen.add(number)
-            stack.append((number, True))
-            stack.extend((a, False) for a in reversed(self._arguments(self.b.expressions[number])) if a not in seen)
+            number = stack.pop()
+            if number < 0:  # all that it reads is there
+                order.append(~number)
+            elif number not in seen:
+                seen.add(number)
+                stack.append(~number)
+                stack += [a for a in reversed(arguments(expressions[number])) if a not in seen]
         return order
 
     def _access(self, access: int) -> int:
@@ -99,7 +98,9 @@ class Pruner(ExpressionTable):
         b = self.b
         expression = b.expressions[number]
         kind = expression[0]
-        arguments = self._arguments(expression)
+        own_cost = b.costs[number]
+        for argument in expression_arguments(expression):
+            own_cost -= b.costs[argument]
         if kind == "load":
             expression = (kind, self._access(expression[1]), expression[2])
         elif kind == "iota":
@@ -131,7 +132,7 @@ class Pruner(ExpressionTable):
         self.expressions.append(expression)
         self.costs.append(b.costs[number])
         self.depths.append(b.depths[number])
-        self.own_costs.append(b.costs[number] - sum(b.costs[a] for a in arguments) if kind != "fold" else 1.0)
+        self.own_costs.append(own_cost if kind != "fold" else 1.0)
 
 
 def expression_arguments(expression: Expression) -> tuple[int, ...]:
