@@ -53,7 +53,8 @@ def segment_sum(data: ArrayLike, /, segment_ids: ArrayLike, num_segments: int | 
     """``out[s]``: the sum of the slices ``data[i]`` with ``segment_ids[i] == s``; 0 for a segment without any.
 
     data: of shape I + rest.   segment_ids: integers of shape I in [0, num_segments), in any order.
-    Result: shape (num_segments,) + rest, with the dtype rule of ``pb.sum``.
+    Result: shape (num_segments,) + rest, with the dtype rule of ``pb.sum``. Of many elements in few segments (131072 in
+        all, 64 to a segment on average) float32 sums are carried in float64; others are rounded at every element.
     num_segments: None takes the largest number plus 1, which raises TraceError under ``jit`` and ``vmap``.
     Raises ShapeError if the shapes do not fit, DTypeError for numbers that are no integers, IndexError for one out of
     range (negative ones are).

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import convolution, expand
-from .groups import separate_axes
+from .groups import counted_axis, separate_axes
 from .values import Value, ValueBuilder
 
 if TYPE_CHECKING:
@@ -319,6 +319,13 @@ def _scatter(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype
     return b.make(cast, (total,), (dtype,), shape, dtype, node)
 
 
+def _check_index(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    """Positions that count along an axis are in range where the axis is not longer."""
+    (x,) = inputs
+    axis = counted_axis(x)
+    return x if axis is not None and x.dtype is dtype and shape[axis] <= attrs[0] else None
+
+
 def _largest(dtype: DType) -> int | float:
     from ..dtypes import integer_limits
 
@@ -427,6 +434,7 @@ RULES: dict[str, Rule] = {
     "convolution": convolution.convolution,
     "vector_norm": expand.vector_norm,
     "searchsorted": expand.searchsorted,
+    "check_index": _check_index,
     **dict.fromkeys(("scatter_set", "scatter_add", "scatter_multiply", "scatter_min", "scatter_max"), _scatter),
     **dict.fromkeys(("scan_sum", "scan_prod", "scan_max", "scan_min", "gated_scan", "strong_scan"), _scan),
     **dict.fromkeys(
@@ -440,7 +448,7 @@ RULES: dict[str, Rule] = {
 #: the rules that only save work; the others rewrite what no kernel can compute
 OPTIONAL = frozenset({
     "cast", "multiply", "strong_multiply", "strong_product", "divide", "subtract", "negative", "where", "reshape",
-    "broadcast_to", "permute", "slice", "searchsorted",
+    "broadcast_to", "permute", "slice", "searchsorted", "check_index",
 })  # fmt: skip
 
 

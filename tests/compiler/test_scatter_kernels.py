@@ -227,3 +227,23 @@ def test_histogram_counts_in_two_kernels():
     x = np.random.default_rng(0).standard_normal(300_000)
     got = on_threads(lambda: pb.histogram(x, bins=100, range=(-3, 3)).hist)
     np.testing.assert_array_equal(got, np.histogram(x, 100, (-3, 3))[0])
+
+
+def test_positions_that_count_need_no_check_and_go_in_parallel():
+    x, labels = np.zeros((300, 40), np.float32), np.arange(300) % 40
+
+    def chosen(x, labels):
+        return x[pb.arange(300), labels] + x[pb.arange(300)[:, None], labels[:, None]][:, 0]
+
+    graph = Graph.trace(chosen, x, labels)
+    kernels = compile_program(graph.inputs, graph.outputs).kernels
+    assert [kernel.mode for kernel in kernels] == ["map"] and len(kernels[0].checks) == 2  # of labels, twice
+    graph = Graph.trace(pb.grad(lambda x, labels: chosen(x, labels).sum()), x, labels)
+    kernels = compile_program(graph.inputs, graph.outputs).kernels
+    assert [any(kernel.reduced) for kernel in kernels if kernel.scatter is not None] == [False] * 2
+    got = on_threads(lambda: pb.grad(lambda x: chosen(x, labels).sum())(x))
+    want = np.zeros_like(x)
+    want[np.arange(300), labels] = 2
+    np.testing.assert_array_equal(got, want)
+    with pytest.raises(IndexError, match="out of range for size 250"):
+        pb.eval(pb.jit(lambda x: x[pb.arange(300), 0])(x[:250]))

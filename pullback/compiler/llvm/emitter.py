@@ -5,8 +5,10 @@ Loop counters and accumulators are stack slots that LLVM promotes to registers.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +103,7 @@ class KernelEmitter:
         self._allocas: list[str] = []
         self._entry: list[str] = []
         self._parameters: dict[int, str] = {}
+        self._zero_memory: str | None = None
 
     # -- text ---------------------------------------------------------------------------------------------------------
 
@@ -332,13 +335,21 @@ class KernelEmitter:
         expression = self.kernel.expressions[number]
         if self.width == 1 or not self.uniform[number] or by_name(expression_dtype(expression)).kind not in "iu":
             return self.evaluate(number, point, env)
+        known = expression_arguments(expression)
+        with self.one_lane({argument: env[argument] for argument in known}) as narrow:
+            value = self.evaluate(number, point, narrow)
+            scalar = self.b.first(value)
+        return self.b.splat(scalar, value.dtype)
+
+    @contextmanager
+    def one_lane(self, env: dict[int, Value]) -> Iterator[dict[int, Value]]:
+        """Code that is written inside is for one lane; gives ``env``, whose lanes are all alike, of that width."""
         wide = self.b
-        one = wide.at_width(1)
-        narrow = {a: one.splat(wide.first(env[a]), env[a].dtype) for a in expression_arguments(expression)}
-        self.b = one
-        value = self.evaluate(number, point, narrow)
-        self.b = wide
-        return wide.splat(one.first(value), value.dtype)
+        self.b = wide.at_width(1)
+        try:
+            yield {number: self.b.splat(wide.first(value), value.dtype) for number, value in env.items()}
+        finally:
+            self.b = wide
 
     def address(self, access: int, point: Point) -> tuple[str, str | int]:
         """The address in lane 0, and the distance between lanes in bytes."""
@@ -369,6 +380,10 @@ class KernelEmitter:
             return b.load_strided(expression[2], pointer, step, point.mask)
         if kind == "shifted":
             return self._shifted(expression, point)
+        if kind == "inside":
+            return self._inside(expression[1], point)
+        if kind == "guarded":
+            return self._guarded(expression, point)
         if kind == "scan":
             if point.carries is None:
                 raise CompileError(f"no walk carries the scan {expression}")
@@ -435,6 +450,48 @@ class KernelEmitter:
         value = b.load_scalar(dtype, pointer) if step == 0 else b.load_strided(dtype, pointer, step, mask)
         return b.select(inside, value, b.const(0, value.dtype))
 
+    def _inside(self, guards: tuple[tuple[int, bool], ...], point: Point) -> Value:
+        """Whether the linear forms are negative, or not, each as its guard says."""
+        b = self.b
+        inside = []
+        for guard, below in guards:
+            total, step = self._linear(guard, point)
+            if step == "1":  # then the first lanes are, up to some lane
+                b.declares["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
+                count = self.emit(f"call i64 @llvm.smax.i64(i64 {self.emit(f'sub i64 0, {total}')}, i64 0)")
+                negative = b.mask_below(count)
+                inside.append(negative if below else b.not_(negative))
+            else:
+                form = b.splat(total, "i64")
+                if step is not None:
+                    form = b.add(form, b.mul(b.iota(), b.splat(step, "i64")))
+                inside.append(b.cmp("lt" if below else "ge", form, b.const(0, "i64")))
+        return functools.reduce(b.and_, inside)
+
+    def _guarded(self, expression: tuple[Any, ...], point: Point) -> Value:
+        """The element at an access where the guards allow it, else 0; nothing outside of the buffer is read."""
+        b = self.b
+        _, access, dtype, guards = expression
+        inside = self._inside(guards, point)
+        pointer, step = self.address(access, point)
+        steps = [self.kernel.iotas[guard][1][-1] for guard, _ in guards]
+        if (point.position is None or not any(steps)) and step in (0, STORAGE_SIZE[dtype]):
+            # Every lane is inside, or none is: then zeros are read instead.
+            pointer = self.emit(f"select i1 {b.first(inside)}, ptr {pointer}, ptr {self._zeros()}")
+            return b.load_scalar(dtype, pointer) if step == 0 else b.load(dtype, pointer, point.mask)
+        mask = inside if point.mask is None else b.and_(inside, point.mask)
+        if step == 0:
+            return b.gather(dtype, pointer, b.const(0, "i64"), mask)
+        return b.load_strided(dtype, pointer, step, mask)
+
+    def _zeros(self) -> str:
+        """Memory for a vector of zeros."""
+        if self._zero_memory is None:
+            kind = f"[{8 * self.width} x i8]"
+            self._zero_memory = self.alloca(f"{kind}, align 64")
+            self._entry.append(f"  store {kind} zeroinitializer, ptr {self._zero_memory}")
+        return self._zero_memory
+
     def _offsets(self, terms: tuple[tuple[int, int], ...], env: dict[int, Value]) -> Value | None:
         """The sum of index * stride, in bytes."""
         b = self.b
@@ -444,12 +501,12 @@ class KernelEmitter:
             total = product if total is None else b.add(total, product)
         return total
 
-    def _iota(self, number: int, dtype: str, point: Point) -> Value:
-        b = self.b
+    def _linear(self, number: int, point: Point) -> tuple[str, str | None]:
+        """A linear form's value in lane 0, and its step from lane to lane; None where all lanes are alike."""
         offset, strides = self.layout.iotas[number]
         coefficients = self.kernel.iotas[number][1]
         total = self.parameter(offset)
-        lanes: Value | None = None
+        lanes: str | None = None
         for dim, coefficient in enumerate(coefficients):
             if coefficient == 0:
                 continue
@@ -461,10 +518,15 @@ class KernelEmitter:
             product = index if step == "1" else self.emit(f"mul i64 {index}, {step}")
             total = self.emit(f"add i64 {total}, {product}")
             if vectorised:
-                lanes = b.iota() if step == "1" else b.mul(b.iota(), b.splat(step, "i64"))
+                lanes = step
+        return total, lanes
+
+    def _iota(self, number: int, dtype: str, point: Point) -> Value:
+        b = self.b
+        total, step = self._linear(number, point)
         value = b.splat(total, "i64")
-        if lanes is not None:
-            value = b.add(value, lanes)
+        if step is not None:
+            value = b.add(value, b.iota() if step == "1" else b.mul(b.iota(), b.splat(step, "i64")))
         return b.convert(value, "int64", dtype)
 
     def store(self, access: int, value: Value, point: Point) -> None:

@@ -67,7 +67,15 @@ class ScatterEmitter(KernelEmitter):
                     points = [Point(here, p, around, m) for p, m in zip(positions, masks, strict=True)]
                     self.interleave(partial(self._update, scatter, roots, same, point) for point in points)
 
-                self.vector_loop(start, stop, body)
+                if not self._writes_rows(scatter) or self.width == 1:
+                    self.vector_loop(start, stop, body)
+                    return
+                # What is left of a row goes one by one: what was stored behind a mask is long in coming back.
+                length = self.emit(f"sub i64 {stop}, {start}")
+                end = self.emit(f"add i64 {start}, {self.emit(f'and i64 {length}, {-self.width}')}")
+                self.vector_loop(start, end, body, singly=True)
+                with self.one_lane(same) as one:
+                    self.loop(end, stop, 1, lambda i: self._update(scatter, roots, one, Point(here, i, around, None)))
 
             self.nest([dim for dim in kernel.row_loops if dim != last], extents, line)
 
