@@ -4,7 +4,8 @@ The windows are a view of the array, whose elements overlap; channels and taps a
 around the array. Zeros between the elements of the array (the input gradient of a strided convolution, a transposed
 one) are neither stored nor multiplied. Outputs that lie at the same distance from an element read the same taps: such a
 *phase* is a set of outputs of its own, and all phases read windows of neighbouring elements. Phases with equally many
-taps are one contraction, in which they are more outputs of the weights; there are at most two such sets an axis.
+taps are one contraction, in which they are more outputs of the weights; there are at most two such sets an axis. Each
+is written where its outputs lie.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import dtypes
 from ..ops.convolution import LEAD, spread_extent
+from ..ops.registry import by_name
 from ..shapes import size_of
+from .views import row_major
 
 if TYPE_CHECKING:
     from ..dtypes import DType
@@ -24,16 +27,29 @@ if TYPE_CHECKING:
     from .values import Value, ValueBuilder
 
 FEW_POSITIONS = 16  # up to so many, the images of a batch are columns of one product, and not a product each
-MAX_PIECES = 64  # phases that are copied to their places one by one; for more, zeros are stored between the elements
+FEW_PHASES = 4  # up to so many, each phase is cropped by itself where there are more of its outputs than are wanted
 
 
 @dataclass(frozen=True)
 class _Phases:
-    """The phases ``first`` to ``first + number``, each of which reads ``taps`` elements."""
+    """The phases ``first`` to ``first + number``, each of which reads ``taps`` elements, or none."""
 
     first: int
     number: int
     taps: int
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Of ``phases``, those from ``place`` to ``place + number`` in the order of their outputs, in the windows ``start``
+    to ``stop``; the first of these outputs lies at ``offset``."""
+
+    phases: _Phases
+    place: int
+    number: int
+    start: int
+    stop: int
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -54,12 +70,30 @@ class _Axis:
     spacing: int
     start: int
 
+    def pieces(self, extent: int) -> tuple[list[_Piece], int, int]:
+        """How the outputs are written, the length of the axis so made, and where in it the ``extent`` wanted begin."""
+        length = self.count * self.spacing
+        if (length == extent and self.start == 0) or self.spacing > FEW_PHASES:
+            whole = [
+                _Piece(s, 0, s.number, 0, self.count, self.spacing - s.first - s.number) for s in self.sets
+            ]
+            return whole, length, self.start
+        pieces = []
+        for phases in self.sets:
+            for place in range(phases.number):
+                # Of window q it lies at q * spacing + lead.
+                lead = self.spacing - phases.first - phases.number + place - self.start
+                first = max(0, -(lead // self.spacing))
+                stop = min(self.count, -((lead - extent) // self.spacing))
+                if first < stop:
+                    pieces.append(_Piece(phases, place, 1, first, stop, first * self.spacing + lead))
+        return pieces, extent, 0
+
 
 def _axis(
-    extent: int, taps: int, outputs: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int, *,
-    in_phases: bool,
-) -> _Axis:  # fmt: skip
-    if not in_phases or lhs_dilation == 1 or stride > 1 or rhs_dilation > 1 or extent == 1:
+    extent: int, taps: int, outputs: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int
+) -> _Axis:
+    if lhs_dilation == 1 or stride > 1 or rhs_dilation > 1 or extent == 1:
         window = spread_extent(taps, rhs_dilation)
         used = (outputs - 1) * stride + window
         high = used - low - spread_extent(extent, lhs_dilation)
@@ -69,8 +103,7 @@ def _axis(
     last = -((low + 1 - outputs) // lhs_dilation)
     whole, more = divmod(taps, lhs_dilation)
     sets = [_Phases(0, more, whole + 1)] if more else []
-    if whole:
-        sets.append(_Phases(more, lhs_dilation - more, whole))
+    sets.append(_Phases(more, lhs_dilation - more, whole))
     high = last + sets[0].taps - extent
     start = lhs_dilation * (1 - first) - 1 - low
     return _Axis(last - first + 1, tuple(sets), 1, 1, -first, high, 0, lhs_dilation, start)
@@ -85,8 +118,6 @@ class _Builder:
 
     def apply(self, name: str, attrs: tuple[Any, ...], *inputs: Value) -> Value:
         """The op called ``name`` of ``inputs``."""
-        from ..ops.registry import by_name
-
         op = by_name(name)
         shape, dtype = op.infer(inputs, *attrs)
         return self.builder.make(op, inputs, attrs, shape, dtype, self.node)
@@ -106,6 +137,9 @@ class _Builder:
     def cast(self, x: Value, dtype: DType) -> Value:
         return x if x.dtype is dtype else self.apply("cast", (dtype,), x)
 
+    def zero(self, dtype: DType) -> Value:
+        return self.builder.literal(False if dtype.kind == "b" else 0, dtype)
+
     def slice(self, x: Value, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Value:
         if not any(starts) and stops == x.shape and all(step == 1 for step in steps):
             return x
@@ -114,8 +148,7 @@ class _Builder:
     def pad(self, x: Value, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Value:
         """``x`` with zeros around and between; a view where it is only cropped."""
         if any(n > 0 for n in (*low, *high)) or any(i and n > 1 for i, n in zip(interior, x.shape)):
-            zero = self.builder.literal(False if x.dtype.kind == "b" else 0, x.dtype)
-            return self.apply("pad", (low, high, interior), x, zero)
+            return self.apply("pad", (low, high, interior), x, self.zero(x.dtype))
         starts = tuple([-n for n in low])
         stops = tuple([extent + n for extent, n in zip(x.shape, high)])
         return self.slice(x, starts, stops, (1,) * len(starts))
@@ -190,50 +223,38 @@ class _Builder:
         order = tuple([made.index(name) for name in wanted if name in made])
         return self.reshape(self.permute(product, order), tuple([extents.get(name, 1) for name in wanted]))
 
-    def gathered(self, products: dict[tuple[_Phases, ...], Value], axes: list[_Axis]) -> Value:
-        """One array of the products of all sets, ``(groups, batch, outputs, *counts, *phases)``."""
-        if len(products) == 1:
-            return next(iter(products.values()))
-        rank = len(axes)
-        mixed = [a for a, axis in enumerate(axes) if len(axis.sets) > 1]
-        pieces = []
-        for places in itertools.product(*[range(axes[a].spacing) for a in mixed]):
-            phase_of = {a: axes[a].spacing - 1 - place for a, place in zip(mixed, places)}
-            sets = tuple([
-                next(s for s in axis.sets if a not in phase_of or s.first <= phase_of[a] < s.first + s.number)
-                for a, axis in enumerate(axes)
-            ])
-            piece = products[sets]
-            for a, phase in phase_of.items():
-                place = sets[a].first + sets[a].number - 1 - phase
-                piece = self.along(piece, LEAD + rank + a, place, place + 1)
-            pieces.append(self.reshape(piece, (1, *piece.shape)))
-        x = self.apply("concat", (0,), *pieces)
-        whole = list(range(len(mixed), len(mixed) + LEAD + 2 * rank))
-        for place, a in enumerate(mixed):
-            whole[LEAD + rank + a] = place
-        single = [n for a, n in enumerate(x.shape[1:]) if a - LEAD - rank not in mixed]
-        x = self.reshape(x, (*[axes[a].spacing for a in mixed], *single))
-        # Behind the phases of mixed axes, which stand in front, the axes that follow each of theirs move up.
-        order = []
-        for a, axis in enumerate(whole):
-            left_out = sum(m + LEAD + rank < a for m in mixed)
-            order.append(axis if axis < len(mixed) else axis - left_out)
-        return self.permute(x, tuple(order))
-
-    def interleave(self, x: Value, axes: list[_Axis], outputs: tuple[int, ...]) -> Value:
-        """``(groups, batch, outputs, *counts, *phases)`` with the phases of each axis as neighbours along it."""
+    def interleave(
+        self, products: dict[tuple[_Phases, ...], Value], axes: list[_Axis], outputs: tuple[int, ...]
+    ) -> Value:
+        """The outputs of all sets of phases, ``(groups, batch, outputs, *counts, *phases)``, in their places."""
         rank = len(axes)
         if all(axis.spacing == 1 for axis in axes):
+            (x,) = products.values()
             return self.reshape(x, x.shape[: LEAD + rank])
-        x = self.permute(x, (0, 1, 2, *[p for a in range(LEAD, LEAD + rank) for p in (a, a + rank)]))
-        phases = x.shape[LEAD + 1 :: 2]
-        missing = [n for axis, found in zip(axes, phases) for n in (0, axis.spacing - found)]  # that no tap reaches
-        none = (0,) * len(x.shape)
-        x = self.pad(x, (*(0,) * LEAD, *missing), none, none)
-        x = self.reshape(x, (*x.shape[:LEAD], *[axis.count * axis.spacing for axis in axes]))
-        for position, (axis, extent) in enumerate(zip(axes, outputs), LEAD):
-            x = self.along(x, position, axis.start, axis.start + extent)
+        some = next(iter(products.values()))
+        pieces, made, starts = zip(*[axis.pieces(extent) for axis, extent in zip(axes, outputs)], strict=True)
+        shape = (*some.shape[:LEAD], *made)
+        strides = row_major(shape)
+        operands, places = [], []
+        for chosen in itertools.product(*pieces):
+            sets = tuple([piece.phases for piece in chosen])
+            if sets in products:
+                x = products[sets]
+            else:
+                extents = (*[axis.count for axis in axes], *[phases.number for phases in sets])
+                x = self.broadcast(self.zero(some.dtype), (*some.shape[:LEAD], *extents))
+            for a, piece in enumerate(chosen, LEAD):
+                x = self.along(x, a, piece.start, piece.stop)
+                x = self.along(x, a + rank, piece.place, piece.place + piece.number)
+            operands.append(x)
+            offset = sum(piece.offset * stride for piece, stride in zip(chosen, strides[LEAD:]))
+            apart = [axis.spacing * stride for axis, stride in zip(axes, strides[LEAD:])]
+            places.append((offset, (*strides[:LEAD], *apart, *strides[LEAD:])))
+        x = self.builder.raw(
+            "concat", "interleave", by_name("concat"), tuple(operands), (tuple(places),), shape, some.dtype, self.node
+        )
+        for position, (start, extent) in enumerate(zip(starts, outputs), LEAD):
+            x = self.along(x, position, start, start + extent)
         return x
 
 
@@ -244,7 +265,7 @@ def convolution(
     x, w = inputs
     build = _Builder(b, node)
     if 0 in (*shape, *x.shape, *w.shape):
-        return build.broadcast(b.literal(False if dtype.kind == "b" else 0, dtype), shape)
+        return build.broadcast(build.zero(dtype), shape)
     if dtype.kind == "f" and dtype.itemsize < 4:
         # Before the windows are taken: an element is in many of them.
         wide = _convolution(build, build.cast(x, dtypes.float32), build.cast(w, dtypes.float32), attrs, shape)
@@ -257,15 +278,14 @@ def _convolution(build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], sh
     strides, padding, lhs_dilation, rhs_dilation = attrs
     outputs, taps = shape[LEAD:], w.shape[LEAD:]
     lows = [low for low, _ in padding]
-    settings = list(zip(x.shape[LEAD:], taps, outputs, strides, lows, lhs_dilation, rhs_dilation))
-    axes = [_axis(*setting, in_phases=True) for setting in settings]
-    if size_of([axis.spacing for axis in axes if len(axis.sets) > 1]) > MAX_PIECES:
-        axes = [_axis(*setting, in_phases=False) for setting in settings]
+    axes = [_axis(*s) for s in zip(x.shape[LEAD:], taps, outputs, strides, lows, lhs_dilation, rhs_dilation)]
     x = build.padded(x, axes)
     positions = size_of([axis.count for axis in axes])
     products = {}
     for sets in itertools.product(*[axis.sets for axis in axes]):
+        if any(phases.taps == 0 for phases in sets):
+            continue  # more outputs than taps: zeros between
         is_batch = positions > max(FEW_POSITIONS, size_of([phases.taps for phases in sets]))
         left, right = build.weights(w, axes, sets), build.windows(x, axes, sets)
         products[sets] = build.contract(left, right, len(axes), is_batch)
-    return build.interleave(build.gathered(products, axes), axes, outputs)
+    return build.interleave(products, axes, outputs)

@@ -11,6 +11,7 @@ Groups form a graph of their own without cycles: ``before[g]`` is the set (a bit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ..errors import CompileError
 from .contraction import plan_contraction
@@ -69,7 +70,6 @@ class Fuser:
         self.parts: dict[int, Value] = {}  # sums beside a row kernel, instead of partial reductions by themselves
         self._last_with_leaf: dict[int, Group] = {}
         self._commits = 0
-        self._awaited = 0  # bit mask of the groups that some other runs after
 
     # -- looking at operands ------------------------------------------------------------------------------------------
 
@@ -484,11 +484,7 @@ class Fuser:
         mine = self.before[group.number]
         if earlier | mine == mine:
             return
-        self._awaited |= earlier
         bit = 1 << group.number
-        if not self._awaited & bit:
-            self.before[group.number] = mine | earlier
-            return
         for number, mask in enumerate(self.before):
             if number == group.number or mask & bit:
                 self.before[number] = mask | earlier
@@ -564,15 +560,18 @@ class Fuser:
         return group
 
     def _place_concat(self, value: Value) -> None:
-        (axis,) = value.attrs
+        """Each operand in its place: one after another along an axis, or where an interleaving has it."""
         strides = row_major(value.shape)
+        if value.name == "interleave":
+            places = value.attrs[0]
+        else:
+            (axis,) = value.attrs
+            ends = accumulate([operand.shape[axis] for operand in value.inputs], initial=0)
+            places = [(start * strides[axis], strides) for start in ends]
         after = 0
-        start = 0
-        for operand in value.inputs:
+        for operand, place in zip(value.inputs, places, strict=False):
             if operand.size:
-                piece = self._piece(value, operand, (start * strides[axis], strides), operand.shape, 0)
-                after |= 1 << piece.number
-            start += operand.shape[axis]
+                after |= 1 << self._piece(value, operand, place, operand.shape, 0).number
         self._finish(value, after)
 
     def _finish(self, value: Value, after: int) -> None:
