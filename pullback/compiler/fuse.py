@@ -70,6 +70,7 @@ class Fuser:
         self.parts: dict[int, Value] = {}  # sums beside a row kernel, instead of partial reductions by themselves
         self._last_with_leaf: dict[int, Group] = {}
         self._commits = 0
+        self._awaited = 0  # bit mask of the groups that some other runs after
 
     # -- looking at operands ------------------------------------------------------------------------------------------
 
@@ -484,7 +485,11 @@ class Fuser:
         mine = self.before[group.number]
         if earlier | mine == mine:
             return
+        self._awaited |= earlier
         bit = 1 << group.number
+        if not self._awaited & bit:
+            self.before[group.number] = mine | earlier
+            return
         for number, mask in enumerate(self.before):
             if number == group.number or mask & bit:
                 self.before[number] = mask | earlier
