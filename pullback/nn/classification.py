@@ -12,6 +12,7 @@ from typing import Any
 from ..api import convert, manipulation
 from ..api import elementwise as ew
 from ..api import reduction as fold
+from ..api.composite import composite
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops import elementwise as ops
@@ -46,6 +47,7 @@ def _class_axis(x: Tensor, axis: int | None, op: str) -> int:
     return axis % x.ndim
 
 
+@composite
 def cross_entropy(
     logits: Any,
     target: Any,
@@ -168,6 +170,7 @@ def _label_losses(
     return losses, mass
 
 
+@composite
 def nll_loss(
     log_probs: Any,
     target: Any,
@@ -200,6 +203,7 @@ def nll_loss(
     return _mean_by_mass(losses, mass, reduction, dtype)
 
 
+@composite
 def masked_cross_entropy(logits: Any, labels: Any, weights: Any, *, axis: int = -1) -> Tensor:
     """``sum(weights * cross_entropy) / sum(|weights|)`` over the rows: a mean with signed weights.
 
@@ -233,6 +237,7 @@ def masked_cross_entropy(logits: Any, labels: Any, weights: Any, *, axis: int = 
 # -- of two classes ----------------------------------------------------------------------------------------------------
 
 
+@composite
 def binary_cross_entropy(prediction: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Tensor:
     """``-target log(prediction) - (1 - target) log(1 - prediction)`` of probabilities.
 
@@ -259,6 +264,7 @@ def binary_cross_entropy(prediction: Any, target: Any, weight: Any = None, *, re
 _FLAT = 1e-12  # the product p (1 - p) below which PyTorch's gradient divides by this instead
 
 
+@composite
 def binary_cross_entropy_with_logits(
     logits: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
 ) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 from ..api import convert, manipulation
 from ..api import elementwise as ew
 from ..api import reduction as fold
+from ..api.composite import composite
 from ..errors import ArgumentError, ShapeError
 from ..shapes import broadcast_shapes, normalize_axis
 from ..tensor import Tensor
@@ -53,6 +54,7 @@ def _broadcast(x1: Tensor, x2: Tensor, op: str) -> tuple[Tensor, Tensor]:
     return manipulation.broadcast_to(x1, shape), manipulation.broadcast_to(x2, shape)
 
 
+@composite
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` along ``axis``, which the result lacks; 0 for a zero vector.
 
@@ -70,6 +72,7 @@ def _unit(x: Tensor, axis: int, eps: float) -> Tensor:
     return x / ew.where(norm < eps, eps, norm)
 
 
+@composite
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Tensor:
     """The p-norm of ``x1 - x2 + eps`` along the last axis, which is kept with extent 1 if ``keepdims``.
 

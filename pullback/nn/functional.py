@@ -13,6 +13,7 @@ from typing import Any
 from .. import dtypes
 from ..api import contraction, manipulation
 from ..api import elementwise as ew
+from ..api.composite import composite
 from ..errors import ArgumentError, ShapeError
 from ..shapes import normalize_axis
 from ..tensor import Tensor
@@ -81,12 +82,14 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 # -- activations -------------------------------------------------------------------------------------------------------
 
 
+@composite
 def relu(x: Any) -> Tensor:
     """``max(x, 0)``; derivative 0 at 0."""
     x = float_tensor(x, "relu")
     return ew.where(x <= 0.0, 0.0, x)  # in this order NaN stays NaN
 
 
+@composite
 @wide_inside
 def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``; derivative 0 on the limits."""
@@ -96,11 +99,13 @@ def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return ew.where(x <= min_val, min_val, ew.where(x >= max_val, max_val, x))
 
 
+@composite
 def relu6(x: Any) -> Tensor:
     """``min(max(x, 0), 6)``; derivative 0 at 0 and 6."""
     return hardtanh(float_tensor(x, "relu6"), 0.0, 6.0)
 
 
+@composite
 @wide_inside
 def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``; derivative ``negative_slope`` at 0."""
@@ -125,6 +130,7 @@ def prelu(x: Any, weight: Any) -> Tensor:
     return narrowed(ew.where(x > 0.0, x, x * slope), dtype)
 
 
+@composite
 @wide_inside
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
@@ -132,6 +138,7 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
     return ew.where(x > 0.0, x, ew.expm1(x) * alpha)
 
 
+@composite
 @wide_inside
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, which is smooth for every alpha but 0."""
@@ -141,6 +148,7 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
     return ew.where(x > 0.0, x, ew.expm1(x / alpha) * alpha)
 
 
+@composite
 @wide_inside
 def selu(x: Any) -> Tensor:
     """The scaled ``elu`` that keeps mean 0 and variance 1 (Klambauer et al. 2017)."""
@@ -148,6 +156,7 @@ def selu(x: Any) -> Tensor:
     return ew.where(x > 0.0, x, ew.expm1(x) * _SELU_ALPHA) * _SELU_SCALE
 
 
+@composite
 @wide_inside
 def gelu(x: Any, approximate: str = "none") -> Tensor:
     """``x * Phi(x)``, the Gaussian error linear unit (Hendrycks and Gimpel 2016).
@@ -175,6 +184,7 @@ def tanh(x: Any) -> Tensor:
     return ew.tanh(float_tensor(x, "tanh"))
 
 
+@composite
 @wide_inside
 def silu(x: Any) -> Tensor:
     """``x * sigmoid(x)``, also called swish."""
@@ -182,6 +192,7 @@ def silu(x: Any) -> Tensor:
     return x * ew.sigmoid(x)
 
 
+@composite
 @wide_inside
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta x)) / beta``; ``x`` itself where ``beta x > threshold``."""
@@ -193,6 +204,7 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return ew.where(scaled > threshold, x, soft / beta if beta != 1.0 else soft)
 
 
+@composite
 @wide_inside
 def mish(x: Any) -> Tensor:
     """``x * tanh(softplus(x))``."""
@@ -200,6 +212,7 @@ def mish(x: Any) -> Tensor:
     return x * ew.tanh(softplus(x))
 
 
+@composite
 @wide_inside
 def softsign(x: Any) -> Tensor:
     """``x / (1 + |x|)``."""
@@ -207,6 +220,7 @@ def softsign(x: Any) -> Tensor:
     return x / (1.0 + ew.abs(x))
 
 
+@composite
 @wide_inside
 def hardsigmoid(x: Any) -> Tensor:
     """``relu6(x + 3) / 6``; derivative 0 at -3, at 3 and for NaN."""
@@ -215,6 +229,7 @@ def hardsigmoid(x: Any) -> Tensor:
     return ew.where(x <= -3.0, 0.0, ew.where(x >= 3.0, 1.0, line))
 
 
+@composite
 @wide_inside
 def hardswish(x: Any) -> Tensor:
     """``x * relu6(x + 3) / 6``; derivative 0 at -3 and 1 at 3."""
@@ -222,6 +237,7 @@ def hardswish(x: Any) -> Tensor:
     return x * relu6(x + 3.0) / 6.0
 
 
+@composite
 @wide_inside
 def tanhshrink(x: Any) -> Tensor:
     """``x - tanh(x)``."""
@@ -229,6 +245,7 @@ def tanhshrink(x: Any) -> Tensor:
     return x - ew.tanh(x)
 
 
+@composite
 @wide_inside
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """``x`` outside ``[-lambd, lambd]``, else 0; derivative 0 on the limits."""
@@ -238,6 +255,7 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     return ew.where(ew.abs(x) <= lambd, 0.0, x)
 
 
+@composite
 @wide_inside
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """``x`` moved towards 0 by ``lambd``, 0 where it would pass it; derivative 0 at ``-lambd`` and ``lambd``."""
@@ -247,6 +265,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     return ew.where(ew.abs(x) <= lambd, 0.0, ew.where(x > 0.0, x - lambd, x + lambd))
 
 
+@composite
 @wide_inside
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
     """``x`` where it is above ``threshold``, else ``value``; derivative 0 at the threshold."""
@@ -254,6 +273,7 @@ def threshold(x: Any, threshold: float, value: float) -> Tensor:
     return ew.where(x <= threshold, value, x)
 
 
+@composite
 @wide_inside
 def log_sigmoid(x: Any) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
@@ -275,6 +295,7 @@ def _halves(x: Tensor, axis: int, op: str) -> tuple[Tensor, Tensor]:
     return x[(*before, slice(None, extent // 2))], x[(*before, slice(extent // 2, None))]
 
 
+@composite
 @wide_inside
 def glu(x: Any, axis: int = -1) -> Tensor:
     """``a * sigmoid(b)`` of the halves ``a, b`` of ``x`` along ``axis`` (Dauphin et al. 2017), whose extent halves.
@@ -285,6 +306,7 @@ def glu(x: Any, axis: int = -1) -> Tensor:
     return a * ew.sigmoid(b)
 
 
+@composite
 @wide_inside
 def swiglu(x: Any, axis: int = -1) -> Tensor:
     """``silu(a) * b`` of the halves ``a, b`` of ``x`` along ``axis`` (Shazeer 2020), whose extent halves.

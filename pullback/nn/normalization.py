@@ -10,6 +10,7 @@ from typing import Any
 from .. import dtypes
 from ..api import convert, manipulation, reduction
 from ..api import elementwise as ew
+from ..api.composite import composite
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..shapes import size_of
@@ -77,6 +78,7 @@ def _affine(x: Tensor, weight: Any, bias: Any) -> Tensor:
 # -- over the last axes ------------------------------------------------------------------------------------------------
 
 
+@composite
 def layer_norm(
     x: Any, normalized_shape: int | tuple[int, ...], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
@@ -94,6 +96,7 @@ def layer_norm(
     return narrowed(_affine(_standardise(narrowed(x, wide), axes, eps)[0], weight, bias), dtype)
 
 
+@composite
 def rms_norm(
     x: Any, normalized_shape: int | tuple[int, ...], weight: Any = None, eps: float | None = None
 ) -> Tensor:
@@ -128,6 +131,7 @@ def _channels(x: Any, weight: Any, bias: Any, op: str) -> tuple[Tensor, Any, Any
     return x, weight, bias, dtype
 
 
+@composite
 def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """The channels in ``num_groups`` groups, each of an example normalised as by :func:`layer_norm` (Wu and He 2018).
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..api import elementwise as ew
 from ..api import reduction
+from ..api.composite import composite
 from ..shapes import normalize_axes, size_of
 from ..tensor import Tensor
 from .operands import constant, float_tensor, wide_inside
@@ -27,6 +28,7 @@ def exponentials(x: Tensor, axis: int | tuple[int, ...], op: str) -> tuple[Tenso
     return largest, shifted, reduction.sum(ew.exp(shifted), axis=axes, keepdims=True)
 
 
+@composite
 @wide_inside
 def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """``exp(x) / sum(exp(x))`` along ``axis``. A row of -inf gives 0 everywhere, with derivative 0."""
@@ -34,12 +36,14 @@ def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     return ew.exp(shifted) / ew.where(total == 0.0, 1.0, total)
 
 
+@composite
 @wide_inside
 def softmin(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """:func:`softmax` of ``-x``."""
     return softmax(-float_tensor(x, "softmin"), axis)
 
 
+@composite
 @wide_inside
 def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """``x - log(sum(exp(x)))`` along ``axis``. A row of -inf stays -inf, with derivative 0."""

@@ -12,11 +12,13 @@ from typing import Any
 
 from ..api import elementwise as ew
 from ..api import manipulation
+from ..api.composite import composite
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor
 from .operands import check_reduction, constant, fitting, narrowed, reduced, widened, widened_pair
 
 
+@composite
 def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     """``(prediction - target)^2``."""
     check_reduction(reduction, "mse_loss")
@@ -25,6 +27,7 @@ def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor
     return reduced(difference * difference, reduction, dtype)
 
 
+@composite
 def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     """``|prediction - target|``; derivative 0 where they are equal."""
     check_reduction(reduction, "l1_loss")
@@ -32,6 +35,7 @@ def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     return reduced(ew.abs(x - y), reduction, dtype)
 
 
+@composite
 def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """``d^2 / (2 beta)`` where ``d = |prediction - target|`` is below ``beta``, else ``d - beta / 2`` (Girshick 2015).
 
@@ -49,6 +53,7 @@ def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", bet
     return reduced(ew.where(distance < beta, square, distance - 0.5 * beta), reduction, dtype)
 
 
+@composite
 def huber_loss(prediction: Any, target: Any, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """``d^2 / 2`` where ``d = |prediction - target|`` is at most ``delta``, else ``delta (d - delta / 2)``.
 
@@ -64,6 +69,7 @@ def huber_loss(prediction: Any, target: Any, *, reduction: str = "mean", delta: 
     return reduced(ew.where(distance <= delta, square, (distance - 0.5 * delta) * delta), reduction, dtype)
 
 
+@composite
 def gaussian_nll_loss(
     prediction: Any, target: Any, var: Any, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -90,6 +96,7 @@ def gaussian_nll_loss(
     return reduced(losses + 0.5 * math.log(2.0 * math.pi) if full else losses, reduction, dtype)
 
 
+@composite
 def poisson_nll_loss(
     prediction: Any,
     target: Any,
@@ -115,6 +122,7 @@ def poisson_nll_loss(
     return reduced(losses, reduction, dtype)
 
 
+@composite
 def kl_div(prediction: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """``target * (log(target) - prediction)``, the Kullback-Leibler divergence of ``target`` from log-probabilities.
 
