@@ -118,6 +118,51 @@ def batch_norm_jax(jax: Any, jnp: Any, x: Any, g: Any, w: Any, b: Any) -> Any:
     return (value, *gradients)
 
 
+# -- layer norm --------------------------------------------------------------------------------------------------------
+
+
+def layer_norm_inputs(tiny: bool) -> Inputs:
+    """x and its cotangent f32[rows, width], scale and shift f32[width]."""
+    rows, width = (300, 40) if tiny else (8192, 1024)
+    return {"x": _normal(rows, width), "g": _normal(rows, width)[::-1].copy(), "w": _normal(width), "b": _normal(width)}
+
+
+def layer_norm_pullback(pb: Any, nn: Any, x: Any, g: Any, w: Any, b: Any) -> Any:
+    return pb.grad(lambda x, w, b: pb.sum(nn.functional.layer_norm(x, w.shape, w, b) * g), (0, 1, 2))(x, w, b)
+
+
+def layer_norm_torch(torch: Any, functional: Any, x: Any, g: Any, w: Any, b: Any) -> Any:
+    x, w, b = (leaf.detach().requires_grad_() for leaf in (x, w, b))
+    return list(torch.autograd.grad(functional.layer_norm(x, w.shape, w, b), (x, w, b), g))
+
+
+def layer_norm_jax(jax: Any, jnp: Any, x: Any, g: Any, w: Any, b: Any) -> Any:
+    def norm(x: Any, w: Any, b: Any) -> Any:
+        centred = x - jnp.mean(x, -1, keepdims=True)
+        variance = jnp.mean(centred**2, -1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + 1e-5) * w + b
+
+    return jax.vjp(norm, x, w, b)[1](g)
+
+
+# -- short rows, padding -----------------------------------------------------------------------------------------------
+
+
+def short_inputs(tiny: bool) -> Inputs:
+    """x f32[rows, 3]."""
+    return {"x": _normal(100 if tiny else 1_000_000, 3)}
+
+
+def rotary_inputs(tiny: bool) -> Inputs:
+    """Queries f32[batch, heads, steps, 64], cosines and sines f32[steps, 64]."""
+    batch, heads, steps = (1, 2, 5) if tiny else (8, 12, 512)
+    return {"q": _normal(batch, heads, steps, 64), "cos": _normal(steps, 64), "sin": _normal(steps, 64)[::-1].copy()}
+
+
+def rotary(concatenate: Any, q: Any, cos: Any, sin: Any) -> Any:
+    return q * cos + concatenate([-q[..., 32:], q[..., :32]], -1) * sin
+
+
 # -- sums, masks, strided chains ---------------------------------------------------------------------------------------
 
 
@@ -300,6 +345,10 @@ def adam_jax(inputs: Inputs) -> Job:
 
 NONE_SLOWER = Target(1.0, 1.0)
 
+
+def rotary_row(build: Any, concatenate: Callable[[Any], Any]) -> Any:
+    return partial(build, work=lambda library, _, **inputs: rotary(concatenate(library), **inputs))
+
 ROWS = (
     Timed(
         "adam-10m", "an Adam step of 10 million f32 parameters in 200 tensors", Target(0.8, 1.0), adam_inputs,
@@ -308,6 +357,26 @@ ROWS = (
     Timed(
         "batchnorm-train", "batch norm in training, value and gradients, 32x64x56x56", NONE_SLOWER, batch_norm_inputs,
         three(batch_norm_pullback, batch_norm_torch, batch_norm_jax), tolerance=1e-3,
+    ),
+    Timed(
+        "layernorm-params-grad", "gradients of layer norm by its input, scale and shift, 8192 x 1024", NONE_SLOWER,
+        layer_norm_inputs, three(layer_norm_pullback, layer_norm_torch, layer_norm_jax), tolerance=1e-3,
+        first_call=False,
+    ),
+    Timed(
+        "softmax-short", "softmax of 1e6 rows of 3", NONE_SLOWER, short_inputs,
+        three(
+            lambda pb, nn, x: nn.functional.softmax(x, -1), lambda torch, functional, x: torch.softmax(x, -1),
+            lambda jax, jnp, x: jax.nn.softmax(x, -1),
+        ), tolerance=1e-5, first_call=False,
+    ),
+    Timed(
+        "rotary", "rotary embedding of 8 x 12 x 512 queries of 64", NONE_SLOWER, rotary_inputs,
+        {
+            "pullback": rotary_row(build_pullback, lambda pb: pb.concat),
+            "torch": rotary_row(build_torch, lambda torch: torch.cat),
+            "jax": partial(build_jax, work=lambda jax, jnp, **inputs: rotary(jnp.concatenate, **inputs)),
+        }, tolerance=1e-5, first_call=False,
     ),
     *(
         Timed(

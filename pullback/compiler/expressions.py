@@ -39,6 +39,7 @@ class Pruner(ExpressionTable):
         self.own_costs: list[float] = []
         self.map: dict[int, int] = {}
         self.access_map: dict[int, int] = {}
+        self.guard_map: dict[int, int] = {}
         roots = [expression for _, expression in (*stores, *row_stores)]
         roots += [expression for _, expression, _ in sides]
         if scatter is not None:
@@ -106,6 +107,17 @@ class Pruner(ExpressionTable):
         elif kind == "iota":
             self.iotas.append(b.iotas[expression[1]])
             expression = (kind, len(self.iotas) - 1, expression[2])
+        elif kind in ("guarded", "inside"):
+            guards = []
+            for guard, below in expression[3] if kind == "guarded" else expression[1]:
+                if guard not in self.guard_map:
+                    self.guard_map[guard] = len(self.iotas)
+                    self.iotas.append(b.iotas[guard])
+                guards.append((self.guard_map[guard], below))
+            if kind == "guarded":
+                expression = (kind, self._access(expression[1]), expression[2], tuple(guards))
+            else:
+                expression = (kind, tuple(guards), expression[2])
         elif kind == "shifted":
             _, access, dtype, moved, guard = expression
             self.iotas.append(b.iotas[guard])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ..errors import CompileError
+from . import windows
 from .contraction import plan_contraction
 from .groups import Group, bits, crop, fold_flags, gather_lead, separate_axes, value_size
 from .loops import SIDE_ROWS
@@ -115,7 +116,8 @@ class Fuser:
         leaves: dict[int, Value] = {}
         count = 1
         cost = value.op.cost if value.op is not None else 1.0
-        for operand in value.inputs:
+        # What a gather looks up lies in memory, whatever computes it.
+        for operand in value.inputs[1:] if value.kind == "gather" else value.inputs:
             base = self.base(operand)
             free = self.recomputable.get(base.id) or self.free.get(base.id)
             group = self.group_of.get(base.id) if free is None else None
@@ -154,6 +156,16 @@ class Fuser:
                 value.inputs = (part,)
             if not self._place_beside(value):
                 self._place_fused(value, self.describe(value))
+        elif kind in windows.KINDS:
+            info = self.describe(value)
+            if (
+                windows.is_window(value) and self.fuses and "window" not in self.builder.without
+                and info.count <= MAX_MEMBERS // 2 and info.cost <= MAX_COST / 2
+                and all(self.groups[n].kind != "fused" for n in bits(info.groups))
+            ):  # fmt: skip
+                self.free[value.id] = info
+            else:
+                self._place_pieces(value)
         elif kind == "shift":
             # It reads a buffer elsewhere than its reader is, so it belongs to none of the groups that compute that.
             self.free[value.id] = Free(0, (), 1, value.op.cost if value.op is not None else 1.0)
@@ -165,13 +177,19 @@ class Fuser:
             group = self._new(kind, [value], [self.materialise(operand) for operand in value.inputs])
             group.target = value
         else:
-            {"pad": self._place_pad, "concat": self._place_concat, "scatter": self._place_scatter}[kind](value)
+            self._place_scatter(value)
 
     def ensure_placed(self, value: Value) -> None:
         """Give a free value a group: it must be stored."""
         info = self.free.get(value.id)
-        if info is not None:
+        if info is not None and value.kind in windows.KINDS:
+            del self.free[value.id]
+            self._place_pieces(value)
+        elif info is not None:
             self._place_fused(value, info)
+
+    def _place_pieces(self, value: Value) -> None:
+        (self._place_pad if value.kind == "pad" else self._place_concat)(value)
 
     def _place_fused(self, value: Value, info: Free) -> None:
         if not self.fuses:
@@ -351,6 +369,16 @@ class Fuser:
             user, _, index = work.pop()
             shape = user.inputs[0].shape if user.kind in ("reduction", "side") else user.shape
             operands = user.inputs
+            if user.kind in windows.KINDS:
+                if split(index, user.shape, domain) is None:
+                    raise NotAffineError(user)
+                operands = user.inputs[1:] if user.kind == "pad" else ()
+                for table in windows.tables(self, user, CHEAP_COST):
+                    owner = self.group_of.get(table.id)
+                    if owner is group:
+                        return None
+                    if owner is not None:
+                        reads |= 1 << owner.number
             if user.kind in ("gather", "shift"):
                 operands = user.inputs[1:]
                 if user.kind == "shift" and split(index, user.shape, domain) is None:

@@ -41,6 +41,9 @@ Expression = tuple[Any, ...]
 #                                               before the step (exclusive), or of a strong scan that its gate is late
 # ("shifted", access, dtype, moved, iota)       the element at the access ``moved`` where the iota is not negative, else
 #                                               0; ``access`` is the same one not moved, in bounds everywhere
+# ("inside", ((iota, below), ...), "bool")      whether each of the iotas is negative if ``below``, and not if not
+# ("guarded", access, dtype, ((iota, below), ...))   the element at the access's position where that is so, else 0, and
+#                                               nothing is read
 
 
 # Elements from lane to lane for which there is a better way than a gather: neighbours, every other one, backwards.

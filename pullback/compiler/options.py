@@ -31,6 +31,7 @@ PASSES = {
     "side": "sums over the rows of a row kernel are kernels of their own",
     "stream": "large results are stored through the caches",
     "turn": "lanes run over the last loop however short it is",
+    "window": "what is padded or concatenated is written to memory before it is read",
     "walk": "no wide blocks of columns",
     "wide": "sums of float32 are carried in float32",
     "copies": "no copies of a scatter's target, one for each chunk of the updates",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import CompileError
+from . import windows
 from .expressions import ExpressionTable, Pruner
 from .fuse import Fuser
 from .groups import Group, gather_lead, reduced_strides
@@ -92,7 +93,7 @@ class KernelBuilder(ExpressionTable):
         if owner is self.group:
             level = self.group.levels[value.id]
             # Free values that were read elsewhere at first, and joined later, are computed again at that place.
-            again = value.kind in ("elementwise", "gather", "shift")
+            again = value.kind in ("elementwise", "gather", "shift", *windows.KINDS)
             if level == "partial" or index == self.canonical[level] or again:
                 return self.compute(value, index)
             raise CompileError(f"{value} is read where its own kernel does not compute it")
@@ -151,6 +152,8 @@ class KernelBuilder(ExpressionTable):
             return self._lookup(value, index)
         if value.kind == "shift":
             return self._shifted(value, index)
+        if value.kind in windows.KINDS:
+            return windows.read(self, value, index)
         shape = value.inputs[0].shape if value.kind == "reduction" else value.shape
         if value.kind == "reduction":
             index = self.canonical["full"]
@@ -169,9 +172,16 @@ class KernelBuilder(ExpressionTable):
         if value.kind == "scan":
             variant = len(value.attrs) > 2 and value.attrs[2]
             return self.intern(("scan", op.lower, dtype, arguments, variant), op.cost, arguments)
+        return self.instruction(value, arguments)
+
+    def instruction(self, value: Value, arguments: tuple[int, ...]) -> int:
+        """An elementwise value of the elements of its operands."""
+        op = value.op
+        if op is None:
+            raise CompileError(f"{value} cannot be computed")
         operand_dtypes = tuple([operand.dtype.name for operand in value.inputs])
         attrs = tuple([getattr(attr, "name", attr) for attr in value.attrs])
-        return self.intern(("op", op.lower, dtype, operand_dtypes, arguments, attrs), op.cost, arguments)
+        return self.intern(("op", op.lower, value.dtype.name, operand_dtypes, arguments, attrs), op.cost, arguments)
 
     def operand(self, user: Value, shape: tuple[int, ...], operand: Value, index: Linear) -> int:
         base, where = self.fuser.trace(user, shape, operand, index, self.domain, self.group)

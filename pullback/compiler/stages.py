@@ -122,6 +122,11 @@ def _still_expressions(kernel: Kernel, loops: list[int], folds: list[bool]) -> l
             coefficients = kernel.iotas[expression[4]][1]
             strides = kernel.accesses[expression[1]].strides
             still = not any(strides[dim] or coefficients[dim] for dim in loops)
+        elif kind in ("guarded", "inside"):
+            moves = [kernel.iotas[guard][1] for guard, _ in (expression[3] if kind == "guarded" else expression[1])]
+            if kind == "guarded":
+                moves.append(kernel.accesses[expression[1]].strides)
+            still = not any(steps[dim] for steps in moves for dim in loops)
         elif kind == "iota":
             coefficients = kernel.iotas[expression[1]][1]
             still = not any(coefficients[dim] for dim in loops)

@@ -16,7 +16,8 @@ from ..dtypes import by_name
 from ..errors import CompileError
 from ..runtime.buffers import padded
 from .expressions import expression_arguments, expression_dtype
-from .loops import Access, Expression, Kernel, Scatter
+from .groups import reduced_strides
+from .loops import SIDE_ROWS, Access, Expression, Kernel, Scatter
 from .memory import may_overwrite
 from .plan import Plan, Step
 from .stream import ALIGNMENT as STREAM_ALIGNMENT
@@ -24,7 +25,7 @@ from .values import Value
 
 MAX_ENUMERATED = 1 << 16  # points of a domain up to which positions are listed one by one
 
-KINDS = ("load", "literal", "iota", "op", "check", "lookup", "fold", "scan", "shifted")
+KINDS = ("load", "literal", "iota", "op", "check", "lookup", "fold", "scan", "shifted", "inside", "guarded")
 POSITIONS = ("argmax", "argmin")
 
 
@@ -83,9 +84,7 @@ def _is_written_over(plan: Plan, value: Value, other: Value, wave: int) -> bool:
     """Whether one step alone writes ``value``, and it alone reads ``other`` then, element for element."""
     writers = [step for step in plan.steps if value in step.writes]
     readers = [step for step in plan.steps if other in step.reads and step.wave >= wave]
-    if len(writers) != 1 or readers != writers or writers[0].kernel is None or writers[0].contraction is not None:
-        return False
-    return may_overwrite(writers[0].kernel, value, other)
+    return len(writers) == 1 and readers == writers and may_overwrite(writers[0], value, other)
 
 
 def _validate_donations(plan: Plan) -> None:
@@ -114,6 +113,7 @@ def validate_kernel(kernel: Kernel) -> None:
     _validate_folds(kernel)
     _validate_stages(kernel)
     _validate_rows(kernel)
+    _validate_sides(kernel)
     if 0 not in kernel.domain:
         for number in _used(kernel):
             _validate_bounds(kernel, number)
@@ -194,6 +194,13 @@ def _validate_expression(kernel: Kernel, number: int, expression: Expression) ->
             still, shifted = kernel.accesses[access], kernel.accesses[moved]
             _require(still.value is shifted.value, f"{here} moves to another buffer")
             _require(still.strides == shifted.strides, f"{here} does not move by a fixed distance")
+        case ("inside", guards, _):
+            _require(all(0 <= guard < len(kernel.iotas) for guard, _ in guards), f"{here} has no linear form")
+        case ("guarded", access, _, guards):
+            _validate_load(kernel, here, access, dtype)
+            _require(bool(guards), f"{here} has no guard")
+            _require(all(0 <= guard < len(kernel.iotas) for guard, _ in guards), f"{here} has no linear form")
+            _validate_guarded(kernel, kernel.accesses[access], guards)
         case ("lookup", access, _, terms):
             _validate_load(kernel, here, access, dtype)
             _require(all(0 <= term < len(kernel.terms) for _, term in terms), f"{here} has no stride for an index")
@@ -255,6 +262,7 @@ def _validate_stages(kernel: Kernel) -> None:
             _require(kept.get(row) == expression, f"{where} reads expression {expression} back, which is not kept")
         roots = [kernel.folds[fold].argument for fold in stage.folds]
         roots += [expression for _, expression in stage.stores] + [expression for expression, _ in stage.spills]
+        roots += [side.argument for side in kernel.sides if side.stage == number]
         _require(all(0 <= root < len(expressions) for root in roots), f"{where} needs an expression that is not there")
         for expression in _reachable(kernel, roots, stage.reloads):
             if expressions[expression][0] == "fold":
@@ -267,6 +275,21 @@ def _validate_stages(kernel: Kernel) -> None:
             _require(row not in kept, f"{where} keeps two expressions in scratch row {row}")
             kept[row] = expression
     _require(not kept or kernel.mode == "row", f"a {kernel.mode} kernel keeps values between stages")
+
+
+def _validate_sides(kernel: Kernel) -> None:
+    """Sums beside the rows: of something in some stage, to a line of the row's elements for each few rows."""
+    _require(not kernel.sides or kernel.mode == "row", f"a {kernel.mode} kernel with sums beside its rows")
+    row = math.prod(extent for extent, folded in zip(kernel.domain, kernel.reduced) if folded)
+    rows = math.prod(extent for extent, folded in zip(kernel.domain, kernel.reduced) if not folded)
+    for side in kernel.sides:
+        _validate_store(kernel, "a sum beside the rows", side.access, side.argument)
+        _require(0 <= side.stage < len(kernel.stages), f"{side} is taken in no stage")
+        _require(expression_dtype(kernel.expressions[side.argument]) == side.dtype, f"{side} is given another dtype")
+        access = kernel.accesses[side.access]
+        lines = reduced_strides(kernel.domain, tuple(not folded for folded in kernel.reduced))
+        _require((access.offset, access.strides) == (0, lines), f"{side} has no lines")
+        _require(access.value.size == row * -(-rows // SIDE_ROWS), f"{access.value} has not a line for each few rows")
 
 
 def _validate_rows(kernel: Kernel) -> None:
@@ -309,6 +332,10 @@ def _strides_of(kernel: Kernel, expression: Expression) -> list[tuple[int, ...]]
             return [kernel.accesses[access].strides]
         case ("shifted", int(access), _, _, int(guard)):
             return [kernel.accesses[access].strides, kernel.iotas[guard][1]]
+        case ("guarded", int(access), _, guards):
+            return [kernel.accesses[access].strides, *(kernel.iotas[guard][1] for guard, _ in guards)]
+        case ("inside", guards, _):
+            return [kernel.iotas[guard][1] for guard, _ in guards]
         case ("iota", int(iota), _):
             return [kernel.iotas[iota][1]]
     return []
@@ -416,6 +443,17 @@ def _checked_size(kernel: Kernel, expression: Expression) -> int | None:
         source = kernel.accesses[expression[1]].value
         return int(source.attrs[0]) if source.name == "check_index" else None
     return None
+
+
+def _validate_guarded(kernel: Kernel, access: Access, guards: Iterable[tuple[int, bool]]) -> None:
+    """Wherever the guards let it, the access is in its buffer."""
+    if math.prod(kernel.domain) > MAX_ENUMERATED:
+        return
+    domain = _extents(kernel, access)
+    inside = np.logical_and.reduce([(_positions(*kernel.iotas[guard], domain) < 0) == below for guard, below in guards])
+    there = _positions(access.offset, access.strides, domain)[inside]
+    fits = there.size == 0 or bool(there.min() >= 0 and there.max() < access.value.size)
+    _require(fits, f"{access.value} is read out of bounds behind a guard")
 
 
 def _validate_shift(kernel: Kernel, still: Access, moved: Access, guard: tuple[int, tuple[int, ...]]) -> None:

@@ -53,7 +53,12 @@ def gelu(x: Any) -> Any:
         (pb.grad(lambda x: pb.sum(layer_norm(x) ** 3)), ["row"]),
         (lambda x: pb.var(x, axis=-1), ["row"]),
         (lambda x: pb.var(x, axis=0), ["column"]),
+        (pb.grad(lambda x: pb.sum(pb.var(x, axis=-1) ** 2)), ["row"]),
+        (pb.grad(lambda x: pb.sum(pb.var(x, axis=0) ** 2)), ["column"]),
         (lambda x: (pb.argmax(x, axis=-1), pb.max(x, axis=-1)), ["row"]),
+        (pb.grad(lambda x: pb.sum(pb.max(x, axis=-1) ** 2)), ["row"]),
+        (lambda x: x - pb.take_along_axis(x, pb.argmax(x, axis=-1, keepdims=True), axis=-1), ["row"]),
+        (pb.grad(lambda x: pb.sum(F.log_softmax(x, axis=-1) * x)), ["row"]),
         (lambda x: pb.sum(pb.exp(x) * 2.0, axis=0), ["column"]),
         (lambda x: (pb.sin(x), pb.cos(x)), ["map"]),
     ],
@@ -151,6 +156,35 @@ def test_cross_entropy_and_its_gradient_are_one_row_kernel() -> None:
     program = program_of(pb.value_and_grad(loss), X)
     assert [kernel.mode for kernel in program.kernels] == ["row", "row", "row"]
     assert [len(kernel.domain) for kernel in program.kernels].count(2) == 1
+
+
+def test_sums_over_many_rows_lie_beside_their_row_kernel() -> None:
+    tall = np.zeros((512, 48), np.float32)
+    kernels = program_of(pb.grad(cube(norm_of), argnums=(0, 1, 2)), tall, SCALE, SHIFT).kernels
+    assert [(kernel.mode, len(kernel.sides)) for kernel in kernels] == [("row", 2), ("column", 0), ("column", 0)]
+    kernels = program_of(pb.grad(cube(root_mean_square), argnums=(0, 1)), tall, SCALE).kernels
+    assert [(kernel.mode, len(kernel.sides)) for kernel in kernels] == [("row", 1), ("column", 0)]
+
+
+def test_embedding_and_norm_are_one_kernel() -> None:
+    table, places, tokens = np.zeros((100, 48), np.float32), np.zeros((8, 48), np.float32), np.zeros((4, 8), np.int64)
+    function = lambda t, p, i: F.layer_norm(t[i] + p, 48)  # noqa: E731
+    assert modes(function, table, places, tokens) == ["row"]
+
+
+def test_an_optimizer_of_many_small_parameters_is_few_launches() -> None:
+    parameters = [pb.asarray(np.zeros(n % 7 + 1, np.float32)).requires_grad_() for n in range(200)]
+    optimizer = pb.optim.Adam(parameters, lr=1e-3)
+
+    @pb.jit
+    def update(gradients: Any) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    report = pb.explain(update)([pb.asarray(np.ones(p.shape, np.float32)) for p in parameters])
+    assert len(report.steps) <= 40
+    assert len({step.wave for step in report.steps}) <= 2
 
 
 def test_bias_and_activation_between_products_are_one_kernel() -> None:

@@ -207,6 +207,10 @@ class KernelEmitter:
         singly: vectors that are whole but too few for the unrolled loop go unmasked, where a loop is often that short.
         """
         step = self.width * self.unroll
+        if step == 1 and not reverse:
+            self.loop(start, stop, 1, lambda i: body([i], [None]))
+            return
+        singly = singly and self.unroll > 1
         length = self.emit(f"sub i64 {stop}, {start}")
         whole = self.emit(f"and i64 {length}, {-step}")
         middle = self.emit(f"add i64 {start}, {whole}")
