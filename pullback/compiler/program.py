@@ -1,8 +1,11 @@
 """Program: a compiled graph, ready to run any number of times.
 
 ``compile_program`` turns the graph between input and output nodes into native launches; calling the program runs
-them. One ``slots`` array a call holds every address that kernels need: the error record, the scratch memory, the arena,
-the inputs (numbers live in the array itself) and the outputs.
+them. The *slots* of a call hold every address that kernels need: of the error record, the scratch memory, the arena,
+the inputs, the outputs, and the values that are part of the program. Usually they lie on the stack of the native
+function that runs the program (runtime/calling.py). A program that stops for a host call, that is looked at step by
+step, or that has very many slots keeps arrays of slots, and so does every program where the interpreter offers ctypes
+alone.
 """
 
 from __future__ import annotations
@@ -13,15 +16,16 @@ import struct
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import CompileError
 from ..graph.node import Node
 from ..graph.state import describe_site
-from ..runtime import driver
-from ..runtime.buffers import Buffer, allocate
+from ..runtime import calling, driver
+from ..runtime.buffers import RECYCLED_BYTES, Buffer, Ring, allocate, new_ring, recycled
+from ..runtime.calling import ERROR_WORDS
 from . import options
 from .cache import kernel_addresses
 from .contraction import ContractionPlan
@@ -32,12 +36,11 @@ from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
 from .memory import late_outputs
 from .plan import Plan, Step, make_plan, task_counts
-from .simplify import simplify
 from .products import Follow
+from .simplify import simplify
 from .values import Value, ValueBuilder, import_graph
 
-ERROR, SCRATCH, ARENA, NULL, FIRST_INPUT = 0, 1, 2, 3, 4  # slots; NULL holds 0
-ERROR_WORDS = 4
+ERROR, SCRATCH, NULL, ARENA, FIRST_INPUT = 0, 1, 2, 3, 4  # slots; NULL holds 0
 UNSHARED = 3  # references to a buffer that only its node and the caller's list hold, plus getrefcount's own
 
 
@@ -69,6 +72,24 @@ def observe(observer: Observer | None) -> Observer | None:
     return before
 
 
+class Entry(NamedTuple):
+    """For who calls a program without going through it: ``call(record, [arena], *inputs, *outputs)``, addresses all.
+
+    sizes: bytes of the outputs.   rings: from which to take them, None for one to be allocated.
+    answer: takes what ``call`` returns unless that is 0.   has_arena: an arena is an argument, to come from
+    ``take_arena()`` and to be appended to ``arenas`` unless that is None.
+    """
+
+    call: Callable[..., Any]
+    record: int
+    sizes: tuple[int, ...]
+    rings: tuple[Ring | None, ...]
+    answer: Callable[[Any], None]
+    has_arena: bool
+    take_arena: Callable[[], Buffer]
+    arenas: list[Buffer] | None
+
+
 class Program:
     """A callable: buffers and Python numbers in, buffers out.
 
@@ -77,9 +98,9 @@ class Program:
     """
 
     __slots__ = (
-        "_arena_bytes", "_fixed", "_free", "_host_steps", "_in_order", "_input_count", "_numbers", "_output_bytes",
-        "_outputs", "_pack_inputs", "_pack_outputs", "_run", "_segments", "_sites", "_slot_count", "_step_tables",
-        "_target", "donations", "kernels", "plan",
+        "_address", "_arena_bytes", "_arenas", "_call", "_fixed", "_free", "_host_steps", "_in_order", "_input_count",
+        "_numbers", "_output_bytes", "_outputs", "_pack", "_record", "_rings", "_run", "_segments", "_sites",
+        "_slot_count", "_sources", "_step_tables", "_target", "donations", "kernels", "plan",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, dtypes: list[Any], fixed: list[Any], target: Target, input_count: int) -> None:
@@ -89,8 +110,6 @@ class Program:
         self._input_count = input_count
         self._numbers = [_bit_packer(dtype) for dtype in dtypes]
         self.donations = plan.donations
-        count = input_count + len(fixed)
-        self._slot_count = FIRST_INPUT + count
         places = plan.places
         self._output_bytes: list[int] = []
         self._outputs: list[tuple[bool, int]] = []
@@ -105,8 +124,9 @@ class Program:
                 seen.add(base.id)
                 self._output_bytes.append(base.size * base.dtype.itemsize)
         self._in_order = self._outputs == [(True, number) for number in range(len(self._output_bytes))]
-        self._pack_inputs = struct.Struct(f"={input_count}q").pack_into
-        self._pack_outputs = struct.Struct(f"={len(self._output_bytes)}q").pack_into
+        given = input_count + len(self._output_bytes)
+        self._slot_count = FIRST_INPUT + given + len(fixed)
+        self._pack = struct.Struct(f"={given}q").pack_into
         self._sites: list[Site] = []
         self.kernels = [step.kernel for step in plan.steps if step.kernel is not None]
         addresses = kernel_addresses(self.kernels, target)
@@ -115,12 +135,22 @@ class Program:
         self._run = driver.runner()
         self._step_tables: list[driver.NativeTable | None] | None = None
         self._free: list[tuple[Any, int]] = []
+        # Small outputs and arenas cost more to allocate than to compute: the program keeps a few of its own.
+        self._rings = [
+            new_ring() if nbytes <= RECYCLED_BYTES and number not in plan.donations else None
+            for number, nbytes in enumerate(self._output_bytes)
+        ]
+        self._sources = [plan.donations.get(number, -1) for number in range(len(self._output_bytes))]
+        self._arenas: list[Buffer] | None = [] if self._arena_bytes <= RECYCLED_BYTES else None
+        self._call = None if self._host_steps or self._slot_count > calling.MAX_SLOTS else calling.caller()
+        self._record = self._make_record()
+        self._address = 0 if self._record is None else self._record.ctypes.data
 
     @property
     def spare_outputs(self) -> frozenset[int]:
         """Positions of outputs, no two in one buffer, that may be written over what a failure would have to leave."""
         late = set(late_outputs(self.plan.steps, self.plan.places)) - set(self.donations)
-        return frozenset(self._outputs.index((True, number)) for number in late)
+        return frozenset(self._outputs.index((True, number)) for number in late if self._rings[number] is None)
 
     @property
     def constant_bytes(self) -> int:
@@ -137,11 +167,15 @@ class Program:
     def slot_of(self, value: Value) -> tuple[int, int]:
         """Slot and byte offset of a value's buffer."""
         if value.kind == "input":
-            return FIRST_INPUT + value.attrs[0], 0
+            return self._input_slot(value.attrs[0]), 0
         where, number = self.plan.places[value.id]
         if where == "output":
-            return self._slot_count + number, 0
+            return FIRST_INPUT + self._input_count + number, 0
         return ARENA, number
+
+    def _input_slot(self, position: int) -> int:
+        """The slot of an input; the values that are part of the program are counted after those that are given."""
+        return FIRST_INPUT + position + (len(self._output_bytes) if position >= self._input_count else 0)
 
     def _link(self, addresses: dict[int, int]) -> tuple[list[driver.NativeTable], list[Step], int]:
         """Native tables, and the host calls between them."""
@@ -235,26 +269,23 @@ class Program:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
-    def _new_slots(self) -> tuple[Any, int]:
-        """A slots array with its constant entries filled in, and its address."""
-        count = self._slot_count + len(self._output_bytes)
-        inputs = self._input_count + len(self._fixed)
-        array = (ctypes.c_int64 * (count + ERROR_WORDS + inputs))()
-        address = ctypes.addressof(array)
-        array[ERROR] = address + 8 * count
-        for position in range(inputs):
-            array[FIRST_INPUT + position] = address + 8 * (count + ERROR_WORDS + position)
+    def _make_record(self) -> np.ndarray[Any, Any] | None:
+        """What ``pullback_call`` needs to know of the program."""
+        if self._call is None:
+            return None
+        addresses: dict[int, int] = {}
+        numbers: dict[int, int] = {}
         for position, value in enumerate(self._fixed, self._input_count):
-            self._put(array, address, position, value)
-        return array, address
-
-    def _put(self, array: Any, address: int, position: int, value: Any) -> None:
-        if type(value) is Buffer:
-            array[FIRST_INPUT + position] = value.address
-            return
-        number = self._slot_count + len(self._output_bytes) + ERROR_WORDS + position
-        array[FIRST_INPUT + position] = address + 8 * number
-        array[number] = self._numbers[position](value)
+            if type(value) is Buffer:
+                addresses[self._input_slot(position)] = value.address
+            else:
+                numbers[self._input_slot(position)] = self._numbers[position](value)
+        first = ARENA if self._arena_bytes else FIRST_INPUT
+        given = FIRST_INPUT - first + self._input_count + len(self._output_bytes)
+        return calling.make_record(
+            driver.run_address(), self._segments[0].address, self._slot_count, addresses, numbers, first, given,
+            self.plan.arena_bytes,
+        )  # fmt: skip
 
     def __call__(
         self, inputs: Sequence[Any], record: Record | None = None, spare: dict[int, Buffer] | None = None
@@ -265,24 +296,129 @@ class Program:
         """
         if _observer is not None and record is None:
             return _observer(self, inputs)
+        call = self._call
+        if call is None or record is not None:
+            return self._call_with_array(inputs, record, spare)
+        numbers: Sequence[int] = ()
+        try:
+            addresses = [self._address, *[value.address for value in inputs]]
+        except AttributeError:
+            addresses, numbers = self._with_numbers(inputs)
+        fresh = self._fresh(inputs, spare)
+        addresses += [buffer.address for buffer in fresh]
+        if not self._arena_bytes:
+            status = call(*addresses, *numbers)
+        else:
+            arena = self._take_arena()
+            addresses.insert(1, arena.address)
+            status = call(*addresses, *numbers)
+            if self._arenas is not None:
+                self._arenas.append(arena)
+        if status:
+            self._answer(status)
+        if self._in_order:
+            return fresh
+        return [fresh[number] if made else self._input(inputs, number) for made, number in self._outputs]
+
+    def entry(self) -> Entry | None:
+        """The way in for inputs that are all buffers; None if the program has to be called."""
+        if self._call is None or self.donations or not self._in_order:
+            return None
+        return Entry(
+            self._call, self._address, tuple(self._output_bytes), tuple(self._rings), self._answer,
+            self._arena_bytes > 0, self._take_arena, self._arenas,
+        )  # fmt: skip
+
+    def _with_numbers(self, inputs: Sequence[Any]) -> tuple[list[int], list[int]]:
+        """Addresses of the record and of the inputs, of which some are numbers; a slot and the bits for each number."""
+        addresses = [self._address]
+        numbers: list[int] = []
+        for position, value in enumerate(inputs):
+            if type(value) is Buffer:
+                addresses.append(value.address)
+            else:
+                addresses.append(0)
+                numbers += (FIRST_INPUT + position, self._numbers[position](value))
+        return addresses, numbers
+
+    def _answer(self, status: Any) -> None:
+        """Do what the driver asks for; raise the error of a check that failed."""
+        if status == 1:
+            driver.start_workers()
+            return
+        _, site, index, size = struct.unpack(f"={ERROR_WORDS}q", status)
+        raise self._sites[site].error(index, size)
+
+    def _fresh(self, inputs: Sequence[Any], spare: dict[int, Buffer] | None) -> list[Buffer]:
+        """Buffers for the outputs: spare ones, those of donated inputs that nobody else holds, and others."""
+        if not self.donations and not spare:
+            return [
+                allocate(nbytes) if ring is None else recycled(ring, nbytes)
+                for ring, nbytes in zip(self._rings, self._output_bytes)
+            ]
+        given: dict[int, Buffer] = {}
+        for position, buffer in () if spare is None else spare.items():
+            made, number = self._outputs[position]
+            if made and buffer.nbytes == self._output_bytes[number] and buffer.owned:
+                given[number] = buffer
+        fresh = []
+        for number, (ring, nbytes, source) in enumerate(zip(self._rings, self._output_bytes, self._sources)):
+            if ring is not None:
+                fresh.append(recycled(ring, nbytes))
+            elif source >= 0 and getrefcount(inputs[source]) <= UNSHARED and inputs[source].free_list is not None:
+                fresh.append(inputs[source])
+            else:
+                fresh.append(given[number] if number in given else allocate(nbytes))
+        return fresh
+
+    def _take_arena(self) -> Buffer:
+        """Memory for one call. A small arena is given back to ``_arenas``."""
+        if self._arenas:
+            try:
+                return self._arenas.pop()
+            except IndexError:  # another thread took it
+                pass
+        return allocate(self._arena_bytes)
+
+    # -- running with arrays of slots ----------------------------------------------------------------------------------
+
+    def _new_slots(self) -> tuple[Any, int]:
+        """A slots array with its constant entries filled in, and its address. Behind the slots lie the error record and
+        the numbers."""
+        count = self._slot_count
+        inputs = self._input_count + len(self._fixed)
+        array = (ctypes.c_int64 * (count + ERROR_WORDS + inputs))()
+        address = ctypes.addressof(array)
+        array[ERROR] = address + 8 * count
+        for position, value in enumerate(self._fixed, self._input_count):
+            self._put(array, address, position, value)
+        return array, address
+
+    def _put(self, array: Any, address: int, position: int, value: Any) -> None:
+        slot = self._input_slot(position)
+        if type(value) is Buffer:
+            array[slot] = value.address
+            return
+        number = self._slot_count + ERROR_WORDS + position
+        array[slot] = address + 8 * number
+        array[number] = self._numbers[position](value)
+
+    def _call_with_array(
+        self, inputs: Sequence[Any], record: Record | None, spare: dict[int, Buffer] | None
+    ) -> list[Buffer]:
         try:
             slots = self._free.pop()
         except IndexError:
             slots = self._new_slots()
         array, address = slots
-        try:
-            self._pack_inputs(array, 8 * FIRST_INPUT, *[value.address for value in inputs])
-        except AttributeError:  # there are numbers among them
-            for position, value in enumerate(inputs):
+        fresh = self._fresh(inputs, spare)
+        given = [value.address if type(value) is Buffer else 0 for value in inputs]
+        self._pack(array, 8 * FIRST_INPUT, *given, *[buffer.address for buffer in fresh])
+        for position, value in enumerate(inputs):
+            if type(value) is not Buffer:
                 self._put(array, address, position, value)
-            value = None  # no reference of ours may count below
-        if self.donations or spare:
-            fresh = self._take_over(inputs, spare or {})
-        else:
-            fresh = [allocate(nbytes) for nbytes in self._output_bytes]
-        self._pack_outputs(array, 8 * self._slot_count, *[buffer.address for buffer in fresh])
         if self._arena_bytes:
-            arena = allocate(self._arena_bytes)
+            arena = self._take_arena()
             array[ARENA] = arena.address
             array[SCRATCH] = arena.address + self.plan.arena_bytes
         if record is not None:
@@ -291,20 +427,20 @@ class Program:
             self._run_segments(array, address)
         elif self._run(self._segments[0].address, address):
             driver.start_workers()
-        if self._sites:
-            error = self._slot_count + len(self._output_bytes)
-            if array[error]:
-                _, site, index, size = array[error : error + ERROR_WORDS]
-                array[error] = 0
-                self._free.append(slots)
-                raise self._sites[site].error(index, size)
+        error = None
+        if self._sites and array[self._slot_count]:
+            _, site, index, size = array[self._slot_count : self._slot_count + ERROR_WORDS]
+            array[self._slot_count] = 0
+            error = self._sites[site].error(index, size)
         self._free.append(slots)
+        if error is not None:
+            raise error
         if self._in_order:
             return fresh
         return [fresh[number] if made else self._input(inputs, number) for made, number in self._outputs]
 
     def _run_recorded(self, array: Any, address: int, record: Record) -> None:
-        error = self._slot_count + len(self._output_bytes)
+        error = self._slot_count
         for step, table in zip(self.plan.steps, self._tables_of_steps()):
             start = perf_counter()
             if table is None:
@@ -325,22 +461,6 @@ class Program:
             ]
         return self._step_tables
 
-    def _take_over(self, inputs: Sequence[Any], spare: dict[int, Buffer]) -> list[Buffer]:
-        """Buffers for the outputs: spare ones, those of donated inputs that nobody else holds, and new ones."""
-        given = {}
-        for position, buffer in spare.items():
-            made, number = self._outputs[position]
-            if made and buffer.nbytes == self._output_bytes[number] and buffer.owned:
-                given[number] = buffer
-        fresh = []
-        for number, nbytes in enumerate(self._output_bytes):
-            source = self.donations.get(number)
-            if source is not None and getrefcount(inputs[source]) <= UNSHARED and inputs[source].owned:
-                fresh.append(inputs[source])
-            else:
-                fresh.append(given[number] if number in given else allocate(nbytes))
-        return fresh
-
     def _input(self, inputs: Sequence[Any], position: int) -> Buffer:
         """The input that is an output, as a buffer."""
         value = inputs[position] if position < self._input_count else self._fixed[position - self._input_count]
@@ -352,7 +472,7 @@ class Program:
         return buffer
 
     def _run_segments(self, array: Any, address: int) -> None:
-        error = self._slot_count + len(self._output_bytes)
+        error = self._slot_count
         for number, table in enumerate(self._segments):
             if self._run(table.address, address):
                 driver.start_workers()

@@ -138,6 +138,7 @@ class _Native:
     def __init__(self) -> None:
         address = object_cache.compile_text(driver_ir.driver_ir(), driver_ir.FUNCTIONS, quick=True)
         integer = ctypes.c_ssize_t
+        self.run_address = address["pullback_run"]
         self.run = ctypes.CFUNCTYPE(integer, integer, integer)(address["pullback_run"])
         self.worker = ctypes.CFUNCTYPE(None, integer)(address["pullback_worker"])
         self.reset = ctypes.CFUNCTYPE(None)(address["pullback_pool_reset"])
@@ -182,6 +183,11 @@ def runner() -> Callable[[int, int], int]:
     on their own thread alone.
     """
     return _get_native().run
+
+
+def run_address() -> int:
+    """Where ``runner()`` is, for calls that do not go through ctypes."""
+    return _get_native().run_address
 
 
 def run(table: NativeTable, slots_address: int) -> None:

@@ -28,14 +28,13 @@ from ..tensor import Tensor
 from . import pytree
 from .guards import Guarded
 from .recording import leaf_kind, record
+from .shortcut import INT64, LEAVES, find_shortcut
 from .variant import IN_LINE, MISS, Variant
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_KEYS = 4096  # sets of argument types that are remembered; the oldest goes first
 _MAX_VARIANTS = 64  # for one of them
-_INT64 = range(-(1 << 63), 1 << 63)
-_SIMPLE = frozenset({Tensor, ndarray, float, int, bool, str})  # arguments that are one leaf
 
 
 class Jitted:
@@ -45,8 +44,7 @@ class Jitted:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._variants: dict[Any, list[Variant]] = {}
-        # The last call whose arguments were tensors: it is recognised without a look into the dictionary.
-        self._last: tuple[list[Any], Variant, list[Any]] | None = None
+        self._shortcut: Callable[[tuple[Any, ...], bool], Any] | None = None
         names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
         self._static_names = frozenset(names)
         self._static_positions = _static_positions(function, names)
@@ -66,16 +64,17 @@ class Jitted:
         return f"<jit of {getattr(self._function, '__qualname__', repr(self._function))}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if state.trace is not None:
+        here = state.__dict__
+        if here["trace"] is not None:
             return self._function(*args, **kwargs)
-        last = self._last
-        if last is not None and not kwargs and _has_types(args, last):
-            result = last[1](args)
+        shortcut = self._shortcut
+        if shortcut is not None and not kwargs:
+            result = shortcut(args, here["grad_enabled"])
             if result is not MISS and result is not IN_LINE:
                 return result
         key: list[Any] = []
         leaves: Sequence[Any] = args
-        if kwargs or self._static_names or not _SIMPLE.issuperset(map(type, args)):
+        if kwargs or self._static_names or not LEAVES.issuperset(map(type, args)):
             leaves = self._flatten(args, kwargs, key)
         tensors = 0
         for leaf in leaves:
@@ -88,14 +87,16 @@ class Jitted:
                     return self._function(*args, **kwargs)
                 key += (node.shape, node.dtype, node.weak, node.rg)
                 tensors += 1
-            elif kind is float or (kind is int and leaf in _INT64):
+            elif kind is float or (kind is int and leaf in INT64):
                 key.append(kind)
             elif kind is ndarray:
                 key += (leaf.shape, leaf.dtype)
             else:
                 key.append(_leaf_key(leaf, self))
         if tensors > 1 and len(set(map(id, leaves))) != len(leaves):
-            key.append(_aliases(leaves))
+            aliases = _aliases(leaves)
+            if len(set(aliases)) != len(aliases):
+                key.append(aliases)
         key += (state.grad_enabled, dtypes._default_float, evaluation._mode)
         found = self._variants.get(tuple(key))
         if found is not None:
@@ -104,9 +105,10 @@ class Jitted:
                 if result is IN_LINE:
                     return self._function(*args, **kwargs)
                 if result is not MISS:
-                    if leaves is args and tensors == len(args):
-                        types = [(node.shape, node.dtype, node.weak, node.rg) for node in [arg._node for arg in args]]
-                        self._last = types, variant, key[-3:]
+                    if not kwargs and not self._static_names:
+                        if variant.shortcut is False:
+                            variant.shortcut = find_shortcut(args, leaves, variant, key[-3:])
+                        self._shortcut = variant.shortcut
                     return result
         if any(map(_has_no_value, leaves)):
             return self._function(*args, **kwargs)
@@ -130,7 +132,7 @@ class Jitted:
         return leaves
 
     def _flatten_argument(self, arg: Any, leaves: list[Any], key: list[Any]) -> None:
-        if type(arg) in _SIMPLE:
+        if type(arg) in LEAVES:
             leaves.append(arg)
             key.append(None)
             return
@@ -171,34 +173,6 @@ class Jitted:
     def _is_static(self, argument: int | str) -> bool:
         """Whether the argument at a position or of a name is static."""
         return argument in self._static_positions or argument in self._static_names
-
-
-def _has_types(args: tuple[Any, ...], last: tuple[list[Any], Variant, list[Any]]) -> bool:
-    """Whether ``args`` are distinct tensors of the types, and the modes those, of the last call."""
-    types, _, (grad_enabled, default_float, mode) = last
-    count = len(args)
-    if count != len(types):
-        return False
-    for arg, (shape, dtype, weak, rg) in zip(args, types):
-        if type(arg) is not Tensor:
-            return False
-        node = arg._node
-        if (
-            node.dtype is not dtype
-            or node.shape != shape
-            or node.rg is not rg
-            or node.weak is not weak
-            or node.scope is not None
-            or node.trace is not None
-        ):
-            return False
-    if count > 1 and (args[0] is args[1] if count == 2 else len(set(map(id, args))) != count):
-        return False
-    return (
-        state.grad_enabled is grad_enabled
-        and dtypes._default_float is default_float
-        and evaluation._mode is mode
-    )
 
 
 def _static_positions(function: Callable[..., Any], names: tuple[str, ...]) -> dict[int, str]:
@@ -245,7 +219,7 @@ def _leaf_key(leaf: Any, jitted: Jitted) -> Any:
     if kind == "array":
         return leaf.shape, leaf.dtype
     if kind == "number":
-        if type(leaf) is int and leaf not in _INT64:
+        if type(leaf) is int and leaf not in INT64:
             raise RangeError(f"{jitted!r}: Python integer {leaf} out of bounds for int64")
         return type(leaf)
     if type(leaf) is complex:

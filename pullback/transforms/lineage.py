@@ -8,7 +8,8 @@ call's inputs. Intermediate values are then computed again, as ``checkpoint`` do
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 from weakref import ref
 
@@ -43,15 +44,19 @@ class Recipe:
 
     parameters, outputs: nodes of the trace.   positions: of the parameters among the inputs of a call.
     lost: positions of outputs that depend on a tensor which the same call updates in place.
+    pick: gives the inputs at ``positions``.
     """
 
-    __slots__ = ("lost", "outputs", "parameters", "positions")
+    __slots__ = ("lost", "outputs", "parameters", "pick", "positions")
 
     def __init__(
         self, parameters: Sequence[Node], positions: Sequence[int], outputs: Sequence[Node], lost: frozenset[int]
     ) -> None:
         self.parameters = tuple(parameters)
         self.positions = tuple(positions)
+        self.pick: Callable[[Sequence[Any]], Sequence[Any]] = (
+            itemgetter(*positions) if len(positions) > 1 else lambda inputs: [inputs[k] for k in positions]
+        )
         self.outputs = tuple(outputs)
         self.lost = lost
 
@@ -63,7 +68,7 @@ class Call:
 
     def __init__(self, recipe: Recipe, inputs: Sequence[Any]) -> None:
         self._recipe = recipe
-        self._inputs: list[Any] | None = [inputs[position] for position in recipe.positions]
+        self._inputs: Sequence[Any] | None = recipe.pick(inputs)
         self._outputs: list[Any] = [None] * len(recipe.outputs)
 
     def bear(self, index: int, node: Node) -> None:

@@ -6,9 +6,9 @@ The path of a call is kept short: everything that can be decided when the varian
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -28,6 +28,9 @@ from . import pytree
 from .guards import Guarded, Guards
 from .lineage import Call, Recipe, evaluated_leaf
 from .surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from ..compiler.program import Entry
 
 MISS = object()  # the variant does not serve this call
 IN_LINE = object()  # the function has to be called in line: see Variant.__call__
@@ -99,28 +102,66 @@ class Plan(NamedTuple):
     ranges: tuple[tuple[int, int, int], ...]
 
 
+class Seen:
+    """Values that were looked at before: evaluated, followed by nothing, of the right types. None of that can change,
+    so to see that they are the same ones is all that a later call has to do."""
+
+    __slots__ = ("_references",)
+
+    def __init__(self) -> None:
+        self._references: list[Any] = []
+
+    def are(self, nodes: list[Any]) -> bool:
+        """Whether ``nodes`` are the values that were remembered."""
+        return nodes == [reference() for reference in self._references]
+
+    def remember(self, nodes: list[Any]) -> None:
+        """Remember them if they are such values, and no two the same."""
+        if all(node.buffer is not None and node.scope is None for node in nodes) and len(set(nodes)) == len(nodes):
+            self._references = list(map(ref, nodes))
+
+
+class DirectParts(NamedTuple):
+    """What a call that is nothing but a program over its arguments needs.
+
+    specs: of the results.   is_single: one result, else a tuple.   hold: whether names outside still have their values;
+    None if there are none.
+    """
+
+    entry: Entry
+    specs: tuple[Spec, ...]
+    is_single: bool
+    hold: Callable[[], bool] | None
+
+
 class Variant:
-    """A program and the plan to call it by. None for a program: nothing is computed."""
+    """A program and the plan to call it by. None for a program: nothing is computed.
+
+    is_stateful: it rebinds tensors.   shortcut: see shortcut.py; False: not looked for yet.
+    """
 
     __slots__ = (
-        "_arguments", "_captured", "_captured_ids", "_guards", "_is_pure", "_is_single", "_is_stateful", "_is_tuple",
-        "_late_gradients", "_only_values", "_plan", "_program", "_ranges", "_recipe", "_specs", "_surroundings",
-        "_tokens",
+        "_captured", "_captured_ids", "_execute", "_gradients", "_guards", "_is_pure", "_is_single", "_is_tuple",
+        "_late_gradients", "_only_values", "_pick", "_plan", "_ranges", "_rebound", "_recipe", "_references", "_seen",
+        "_specs", "_surroundings", "_tokens", "is_stateful", "shortcut",
     )
 
     def __init__(
         self, program: Any, plan: Plan, guards: Guards, surroundings: Surroundings, recipe: Recipe | None
     ) -> None:
-        self._program = program
+        # A bound method is called without the detour through a type's call slot.
+        self._execute: Any = None if program is None else program.__call__
         self._plan = plan
         self._guards = guards
         self._surroundings = surroundings if surroundings else None
         self._recipe = recipe
         self._captured = plan.captured
+        self._references = [item.reference for item in plan.captured]
+        self._seen = Seen()  # values of hidden inputs
         self._tokens: dict[int, Any] = {}  # of the modules among the results, or None
-        self._is_stateful = bool(plan.rebound or plan.gradients)
+        self.is_stateful = bool(plan.rebound or plan.gradients)
         # A tensor that is rebound must not be both an argument and a hidden input.
-        self._captured_ids = self.captured_ids() if self._is_stateful else frozenset()
+        self._captured_ids = self.captured_ids() if self.is_stateful else frozenset()
         self._only_values = list(plan.results) == [("value", i) for i in range(len(plan.results))]
         self._is_single = plan.structure is None
         self._is_tuple = plan.structure is tuple
@@ -130,16 +171,19 @@ class Variant:
         self._late_gradients = [
             (position, output) for position, (kind, output) in plan.gradients if kind == "value" and output in late
         ]
-        self._arguments = plan.arguments
+        self._pick = _picker(plan.arguments)
         self._ranges = plan.ranges
+        self._gradients = [_gradient_plan(position, source, plan.specs) for position, source in plan.gradients]
+        self._rebound = [(position, position in plan.reusable) for position, _ in plan.rebound]
         # Nothing but a program over arguments.
         self._is_pure = (
             program is not None
             and recipe is None
             and self._only_values
-            and (plan.arguments is None or all(kind != "copied array" for _, kind in plan.arguments))
-            and not (self._is_stateful or plan.captured or plan.slots or plan.empty or plan.pinned or guards)
+            and not _copies(plan.arguments)
+            and not (self.is_stateful or plan.captured or plan.slots or plan.empty or plan.pinned or guards)
         )
+        self.shortcut: Any = False
 
     def captured_ids(self) -> frozenset[int]:
         """Identities of the hidden inputs that are alive."""
@@ -152,79 +196,127 @@ class Variant:
         is_new: it was recorded for this call, so its guards hold.   IN_LINE: a running transform follows a tensor that
         the function reads, or an integer is not in its range, which without jit is an error, or not, case by case.
         """
-        if self._surroundings is not None and not is_new and not self._surroundings.hold():
+        surroundings = self._surroundings
+        if surroundings is not None and not is_new and not surroundings.hold():
             return MISS
         for position, low, high in self._ranges:
             if not low <= leaves[position] <= high:
                 return IN_LINE
-        if self._is_pure:
-            if self._arguments is None:
-                values = [leaf._node.buffer for leaf in leaves]
-            else:
-                values = _values(self._arguments, leaves)
-            if None not in values:
-                outputs = self._program(values)
-                specs = self._specs
-                if self._is_single:
-                    return _result(outputs[0], specs[0])
-                return self._assemble([_result(buffer, spec) for buffer, spec in zip(outputs, specs)])
         if not is_new and not self._guards.hold():
             return MISS
-        if not self._is_stateful:
-            return self._run(leaves)
+        if not self.is_stateful:
+            return self._run(leaves, None, None)
         with _stateful:
-            return self._run(leaves)
+            return self._run(leaves, None, None)
 
-    def _run(self, leaves: Sequence[Any]) -> Any:
+    def run(self, leaves: Sequence[Any], nodes: list[Any] | None, values: Sequence[Any]) -> Any:
+        """The same on leaves that are all inputs and have values.
+
+        nodes: theirs, if all are tensors.   values: the buffers of tensors and arrays, and numbers. Not for a variant
+        that rebinds tensors, whose values may change before it has its turn: see ``run_in_turn``.
+        """
+        if not self._is_pure and (nodes is None or self._pick is not None):
+            return self(leaves)
+        surroundings = self._surroundings
+        if surroundings is not None and not surroundings.hold():
+            return MISS
+        for position, low, high in self._ranges:
+            if not low <= leaves[position] <= high:
+                return IN_LINE
+        if not self._is_pure:
+            return self._run(leaves, nodes, list(values)) if self._guards.hold() else MISS
+        outputs = self._execute(values if self._pick is None else self._pick(list(values)))
+        if self._is_single:
+            return new_result(outputs[0], self._specs[0])
+        return self._assemble([new_result(buffer, spec) for buffer, spec in zip(outputs, self._specs)])
+
+    def run_in_turn(self, leaves: Sequence[Any], nodes: list[Any]) -> Any:
+        """The same for a variant that rebinds tensors, on leaves that are tensors and all inputs.
+
+        nodes: theirs; no other reference to one may be held.
+        """
+        if self._pick is not None:
+            return MISS
+        surroundings = self._surroundings
+        if surroundings is not None and not surroundings.hold():
+            return MISS
+        if not self._guards.hold():
+            return MISS
+        with _stateful:
+            if nodes != [leaf._node for leaf in leaves]:
+                return MISS
+            return self._run(leaves, nodes, [node.buffer for node in nodes])
+
+    def direct_parts(self) -> DirectParts | None:
+        """For a function written for such calls; None where this one is to be called."""
+        if not self._is_pure or self._ranges or self._pick is not None or not (self._is_single or self._is_tuple):
+            return None
+        from ..compiler.program import Program
+
+        program = self._execute.__self__
+        entry = program.entry() if type(program) is Program else None
+        hold = None if self._surroundings is None else self._surroundings.hold
+        return None if entry is None else DirectParts(entry, self._specs, self._is_single, hold)
+
+    def _run(self, leaves: Sequence[Any], nodes: list[Any] | None, values: list[Any] | None) -> Any:
         plan = self._plan
         for position, reference in plan.pinned:
             if leaves[position] is not reference():
                 return MISS
         if self._captured_ids and not self._captured_ids.isdisjoint(map(id, leaves)):
             return MISS
-        if plan.arguments is None:
+        is_pending = False
+        if nodes is not None and values is not None:
             handles = list(leaves)
-            nodes: list[Any] = [handle._node for handle in handles]
-            values: list[Any] = [node.buffer for node in nodes]
+        elif plan.arguments is None:
+            handles = list(leaves)
+            nodes = [handle._node for handle in handles]
+            values = [node.buffer for node in nodes]
+            is_pending = True
         else:
             handles, nodes, values = _arguments(plan.arguments, leaves)
-        given = len(nodes)
-        for reference, shape, dtype, weak, rg in self._captured:
-            handle = reference()
-            if handle is None:
+            is_pending = True
+        if self._captured:
+            given = len(nodes)
+            handles += [reference() for reference in self._references]
+            try:
+                nodes += [handle._node for handle in handles[given:]]
+            except AttributeError:  # one is gone
                 return MISS
-            node = handle._node
-            if (
-                node.dtype is not dtype
-                or not (node.shape is shape or node.shape == shape)
-                or node.weak is not weak
-                or node.rg is not rg
-            ):
+            if not self._seen.are(nodes[given:]):
+                status = self._check(nodes[given:])
+                if status is not None:
+                    return status
+                is_pending = True
+        else:
+            given = len(nodes)
+        if plan.slots or plan.empty:
+            if not _read_slots(plan, handles, nodes):
                 return MISS
-            if node.scope is not None and open_scope(node.scope) is not None:
-                return IN_LINE
-            handles.append(handle)
-            nodes.append(node)
-        node = None  # no reference of ours may count in _is_alone
-        if (plan.slots or plan.empty) and not _read_slots(plan, handles, nodes):
-            return MISS
+            is_pending = True
         values += [node.buffer for node in nodes[given:]]
-        if None in values:
+        if is_pending and None in values:
             pending = [node for node, value in zip(nodes, values) if value is None]
             if any(map(depends_on_placeholder, pending)):
                 return IN_LINE
             evaluate(pending)
+            del pending
             values = [node.buffer if value is None else value for node, value in zip(nodes, values)]
-        program = self._program
-        if not self._is_stateful:
-            return self._results(() if program is None else program(values), handles, nodes)
-        alone = [position in plan.reusable and _is_alone(nodes, position) for position, _ in plan.rebound]
+        execute = self._execute
+        if not self.is_stateful:
+            return self._results(() if execute is None else execute(values), handles, nodes)
+        alone = [
+            reusable and getrefcount(nodes[position]) <= _ALONE and nodes[position].op is DATA
+            for position, reusable in self._rebound
+        ]
         # A second reference to what may not be overwritten.
-        shared = [values[position] for (position, _), is_alone in zip(plan.rebound, alone) if not is_alone]
+        shared = None
+        if False in alone:
+            shared = [values[position] for (position, _), is_alone in zip(self._rebound, alone) if not is_alone]
         if self._late_gradients:
-            outputs = program(values, None, self._spare_gradients(handles))
+            outputs = execute(values, None, self._spare_gradients(handles))
         else:
-            outputs = () if program is None else program(values)
+            outputs = () if execute is None else execute(values)
         del shared
         return self._results_and_changes(outputs, handles, nodes, alone)
 
@@ -238,30 +330,44 @@ class Variant:
                     spare[output] = node.buffer
         return spare
 
+    def _check(self, nodes: list[Node]) -> object:
+        """MISS or IN_LINE if hidden inputs do not have, or not only, the values that they should, else None."""
+        for node, (_, shape, dtype, weak, rg) in zip(nodes, self._captured):
+            if node.dtype is not dtype or node.weak is not weak or node.rg is not rg or node.shape != shape:
+                return MISS
+            if node.scope is not None and open_scope(node.scope) is not None:
+                return IN_LINE
+        self._seen.remember(nodes)
+        return None
+
     def _results_and_changes(
         self, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], alone: list[bool]
     ) -> Any:
         plan = self._plan
         call = None if self._recipe is None else Call(self._recipe, nodes)
         result = self._results(outputs, handles, nodes, call)
-        new_nodes = [
-            None if is_alone else self._node(source, outputs, nodes, call)
-            for (_, source), is_alone in zip(plan.rebound, alone)
-        ]
-        for (position, source), node in zip(plan.rebound, new_nodes):
-            if node is None:
-                # Nobody else can see the old node: its value changes and nothing has to be made.
-                nodes[position].buffer = outputs[source[1]]
-            else:
-                handle = handles[position]
-                handle._node = node
-                node.handles = ref(handle) if node.handles is None else _add_handle(node.handles, handle)
-        for position, source in plan.gradients:
+        # Where nobody else can see the old node its value changes, and nothing has to be made.
+        if False not in alone:
+            for position, (_, number) in plan.rebound:
+                nodes[position].buffer = outputs[number]
+        else:
+            new_nodes = [
+                None if is_alone else self._node(source, outputs, nodes, call)
+                for (_, source), is_alone in zip(plan.rebound, alone)
+            ]
+            for (position, source), node in zip(plan.rebound, new_nodes):
+                if node is None:
+                    nodes[position].buffer = outputs[source[1]]
+                else:
+                    handle = handles[position]
+                    handle._node = node
+                    node.handles = ref(handle) if node.handles is None else _add_handle(node.handles, handle)
+        for position, number, shape, dtype, source in self._gradients:
             tensor = handles[position]
-            if source[0] == "value" and _has_lone_gradient(tensor):
-                node, spec = tensor._grad._node, plan.specs[source[1]]
-                if node.dtype is spec.dtype and node.shape == spec.shape and not (node.weak or node.rg or spec.rg):
-                    node.buffer = outputs[source[1]]
+            if number >= 0 and _has_lone_gradient(tensor):
+                node = tensor._grad._node
+                if node.dtype is dtype and node.shape == shape and not (node.weak or node.rg):
+                    node.buffer = outputs[number]
                     continue
             tensor._grad = self._tensor(source, outputs, handles, nodes, call)
         return result
@@ -300,8 +406,8 @@ class Variant:
             call = Call(recipe, nodes)
         results: list[Any] = []
         if self._only_values:
-            for buffer, spec in zip(outputs[: len(plan.results)], plan.specs):
-                tensor = _result(buffer, spec)
+            for spec, buffer in zip(plan.specs[: len(plan.results)], outputs):
+                tensor = new_result(buffer, spec)
                 if spec.lineage >= 0 and call is not None:
                     call.bear(spec.lineage, tensor._node)
                 results.append(tensor)
@@ -350,18 +456,27 @@ def _read_slots(plan: Plan, handles: list[Any], nodes: list[Any]) -> bool:
     return all(handles[position]._grad is None for position in plan.empty)
 
 
-def _values(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> list[Any]:
-    """Values of the inputs that come from argument leaves."""
-    values: list[Any] = []
-    for position, kind in plan:
-        leaf = leaves[position]
-        if kind == "tensor":
-            values.append(leaf._node.buffer)
-        elif kind == "number":
-            values.append(leaf)
-        else:
-            values.append(from_numpy(np.asarray(leaf)))
-    return values
+def _gradient_plan(position: int, source: Source, specs: Sequence[Spec]) -> tuple[int, int, Any, Any, Source]:
+    """Of a ``.grad`` slot: the input, and the output whose buffer can be put into the tensor that is there, if that has
+    this shape and dtype; -1 for none."""
+    kind, where = source
+    if kind != "value" or specs[where].weak or specs[where].rg:
+        return position, -1, None, None, source
+    return position, where, specs[where].shape, specs[where].dtype, source
+
+
+def _copies(plan: tuple[tuple[int, str], ...] | None) -> bool:
+    return plan is not None and any(kind == "copied array" for _, kind in plan)
+
+
+def _picker(plan: tuple[tuple[int, str], ...] | None) -> Callable[[list[Any]], list[Any]] | None:
+    """From the values of the leaves, which are all inputs, to those of the inputs; None where they are the same."""
+    if plan is None:
+        return None
+    positions = [position for position, _ in plan]
+    if positions == list(range(len(positions))):
+        return None
+    return lambda values: [values[position] for position in positions]
 
 
 def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -390,7 +505,7 @@ def _arguments(plan: tuple[tuple[int, str], ...], leaves: Sequence[Any]) -> tupl
     return handles, nodes, values
 
 
-def _result(buffer: Any, spec: Spec) -> Tensor:
+def new_result(buffer: Any, spec: Spec) -> Tensor:
     """A new tensor of an evaluated value: what the constructors of Node and Tensor do, without their questions."""
     node = Node.__new__(Node)
     node.shape, node.dtype, node.weak, node.rg, requires_grad, _, node.site = spec
@@ -408,23 +523,18 @@ def _result(buffer: Any, spec: Spec) -> Tensor:
     return tensor
 
 
-def _is_alone(nodes: list[Any], position: int) -> bool:
-    """Whether only the tensor itself and the list hold the node, and the node is a plain value."""
-    return getrefcount(nodes[position]) <= _ALONE and nodes[position].op is DATA
-
-
 def _has_lone_gradient(tensor: Any) -> bool:
     """Whether only ``tensor`` holds its ``.grad``, a plain value, and only that holds its node."""
-    grad = tensor._grad
-    if grad is None:
+    if type(tensor._grad) is not Tensor or getrefcount(tensor._grad) >= _ALONE:
         return False
-    is_plain = type(grad) is Tensor and grad._grad is None and grad._hooks is None and grad._node.op is DATA
-    del grad
-    return is_plain and getrefcount(tensor._grad) <= _ALONE - 1 and getrefcount(tensor._grad._node) <= _ALONE - 1
+    grad = tensor._grad
+    return (
+        grad._node.op is DATA and getrefcount(grad._node) < _ALONE and grad._grad is None and grad._hooks is None
+    )
 
 
 def _calibrate() -> int:
-    """The reference count that ``_is_alone`` sees for a node held by one tensor and the list, on this interpreter."""
+    """What ``Variant._run`` counts for a node that one tensor and the list hold, on this interpreter."""
 
     class Probe:
         value: Any = None
