@@ -16,6 +16,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..graph.node import Node
+from ..graph.state import state
 from ..interop import has_plain_value, numpy_to_node, part_of
 from ..ops import elementwise as ops
 from ..ops import indexing as index_ops
@@ -34,22 +35,25 @@ SMALL = 1 << 14  # elements
 def get_item(tensor: Tensor, index: Any) -> Tensor:
     """``tensor[index]``."""
     node = tensor.node
-    if type(index) is int and node.shape:
-        extent = node.shape[0]
-        start = resolve_int(index, extent, 0)
+    is_plain = has_plain_value(node)
+    if type(index) is int and is_plain and node.shape:
+        start = resolve_int(index, node.shape[0], 0)
         rest = node.shape[1:]
-        if has_plain_value(node):
-            return Tensor(part_of(node, rest, start * size_of(rest)))
-        return Tensor(move.reshape(move.slice_axis(node, 0, start, start + 1), rest))
-    if type(index) is Tensor and not index.node.shape and has_plain_value(index.node) and has_plain_value(node):
+        return Tensor(part_of(node, rest, start * size_of(rest)))
+    if is_plain and type(index) is Tensor and not index.node.shape and has_plain_value(index.node):
         if index.node.dtype.kind in "iu" and node.shape:
             return get_item(tensor, int(index.node.buffer.numpy((), index.node.dtype.numpy)))  # type: ignore[union-attr]
     plan = resolve(index, node.shape)
-    if has_plain_value(node) and not plan.arrays:
-        part = _contiguous_part(node, plan) or _small_part(node, plan)
-        if part is not None:
-            return Tensor(part)
-    return Tensor(get_node(node, plan))
+    if node.buffer is None or state.trace is not None or plan.arrays:
+        return Tensor(get_node(node, plan))
+    part = _contiguous_part(node, plan) or _small_part(node, plan)
+    if is_plain:
+        return Tensor(get_node(node, plan) if part is None else part)
+    # A derivative needs the way that the elements came; their values are there.
+    result = get_node(node, plan)
+    if part is not None and result.buffer is None:
+        result.buffer = part.buffer
+    return Tensor(result)
 
 
 def _contiguous_part(node: Node, plan: Plan) -> Node | None:

@@ -354,3 +354,20 @@ def test_parts_of_tracked_tensors_stay_in_the_graph():
         return pb.sum(a[0] * a[1])
 
     np.testing.assert_array_equal(pb.grad(evaluated_inside)(pb.asarray(X)).numpy(), X[::-1])
+
+
+@pytest.mark.parametrize("index", [1, (slice(None), 2), (slice(1, 3), slice(None, None, -1)), (None, -1), (Ellipsis, 0)])
+def test_parts_of_an_evaluated_tensor_have_their_values_at_once(index):
+    values = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    w = pb.asarray(values).requires_grad_()
+    part = w[index]
+    assert part.node.buffer is not None
+    np.testing.assert_array_equal(part.numpy(), values[index])
+    pb.sum(part * part).backward()
+    expected = np.zeros_like(values)
+    expected[index] = 2 * values[index]
+    np.testing.assert_array_equal(w.grad.numpy(), expected)
+    np.testing.assert_array_equal(pb.grad(lambda x: pb.sum(x[index] ** 2))(pb.asarray(values)).numpy(), expected)
+    with pb.no_grad():
+        w += 1  # must not be seen through the part
+    np.testing.assert_array_equal(part.numpy(), values[index])
