@@ -356,7 +356,10 @@ def test_parts_of_tracked_tensors_stay_in_the_graph():
     np.testing.assert_array_equal(pb.grad(evaluated_inside)(pb.asarray(X)).numpy(), X[::-1])
 
 
-@pytest.mark.parametrize("index", [1, (slice(None), 2), (slice(1, 3), slice(None, None, -1)), (None, -1), (Ellipsis, 0)])
+PARTS = [1, (slice(None), 2), (slice(1, 3), slice(None, None, -1)), (None, -1), (Ellipsis, 0)]
+
+
+@pytest.mark.parametrize("index", PARTS)
 def test_parts_of_an_evaluated_tensor_have_their_values_at_once(index):
     values = np.arange(12.0, dtype=np.float32).reshape(3, 4)
     w = pb.asarray(values).requires_grad_()
