@@ -340,6 +340,27 @@ class Run:
         result = x @ y
         return self.tame(result) if self.exact else result * (1.0 / x.shape[-1])
 
+    def convolve(self, c: Choices) -> Any:
+        """One or two axes; strides, dilations and groups; transposed, too."""
+        x = self.numbers(self.pick(c, 1, filled=True))
+        rank = min(x.ndim, 1 + c.below(2))
+        lead = x.shape[: x.ndim - rank]
+        extents, channels = x.shape[x.ndim - rank :], lead[-1] if lead else 1
+        x = pb.reshape(x, (int(np.prod(lead[:-1])), channels, *extents))
+        groups = c.of([n for n in (1, 2, 3, channels) if channels % n == 0])
+        taps = tuple([1 + c.below(3) for _ in extents])
+        stride = tuple([1 + c.below(3) for _ in extents])
+        name, shape = f"conv{rank}d", (c.of((1, 2)) * groups, channels // groups, *taps)
+        options: dict[str, Any] = {"stride": stride, "padding": tuple([n // 2 + c.below(2) for n in taps])}
+        if c.flag():
+            name, shape = f"conv_transpose{rank}d", (channels, c.of((1, 2)), *taps)
+            options = {"stride": stride}
+        elif c.flag():
+            options = {"padding": taps, "dilation": 2}
+        w = pb.asarray(data(shape, x.dtype.name, c.below(100), self.exact))
+        result = getattr(pb.nn, name)(x, w, groups=groups, **options)
+        return self.tame(result) if self.exact else result * (1.0 / (channels // groups * int(np.prod(taps))))
+
     def order(self, c: Choices) -> Any:
         x = self.pick(c, 1)
         axis, down = c.below(x.ndim), c.flag()
@@ -369,7 +390,8 @@ STEPS: dict[str, Callable[[Run, Choices], Any]] = {
     name: getattr(Run, name)
     for name in (
         "unary", "binary", "constant", "choose", "compare", "cast", "reduce", "normalise", "scan", "permute", "reshape",
-        "split", "view", "join", "pad", "triangle", "positions", "gather", "scatter", "assign", "product", "order",
+        "split", "view", "join", "pad", "triangle", "positions", "gather", "scatter", "assign", "product", "convolve",
+        "order",
     )
 }  # fmt: skip
 

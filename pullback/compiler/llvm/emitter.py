@@ -478,7 +478,7 @@ class KernelEmitter:
         _, access, dtype, guards = expression
         inside = self._inside(guards, point)
         pointer, step = self.address(access, point)
-        steps = [self.kernel.iotas[guard][1][-1] for guard, _ in guards]
+        steps = [step for guard, _ in guards for step in self.kernel.iotas[guard][1][-1:]]
         if (point.position is None or not any(steps)) and step in (0, STORAGE_SIZE[dtype]):
             # Every lane is inside, or none is: then zeros are read instead.
             pointer = self.emit(f"select i1 {b.first(inside)}, ptr {pointer}, ptr {self._zeros()}")
