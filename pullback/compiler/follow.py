@@ -109,7 +109,7 @@ def _is_row_major(plan: ContractionPlan) -> bool:
 def _rows(kernel: Kernel, product: Value, columns: int) -> Kernel | None:
     """``kernel`` with loops over rows of ``columns`` elements, the last one along a row; None where it does not go over
     ``product`` that way, or reads it elsewhere than where it is."""
-    if kernel.mode != "map" or kernel.scatter is not None or kernel.sides or kernel.checks or kernel.lanes:
+    if kernel.mode != "map" or kernel.scatter is not None or kernel.sides or kernel.checks or kernel.short:
         return None
     split = _split_last(kernel, columns)
     if split is None:

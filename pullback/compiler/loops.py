@@ -114,8 +114,8 @@ class Scatter:
 @dataclass
 class Kernel:
     """See the module's text. ``chunks``: (number, length, extent) by which the outermost row loop is cut; the chunk is
-    then loop 0. ``wide``: whether sums of float32 are carried in float64. ``lanes``: at most so many, where the last
-    loop is short; 0: as many as the target has. ``streams``: accesses that are stored past the caches (see
+    then loop 0. ``wide``: whether sums of float32 are carried in float64. ``short``: the steps of the last
+    loop where the code is for so many alone; else 0. ``streams``: accesses that are stored past the caches (see
     stream.py)."""
 
     mode: str
@@ -135,7 +135,7 @@ class Kernel:
     spill_dtypes: tuple[str, ...] = ()
     reverse: bool = False
     wide: bool = True
-    lanes: int = 0
+    short: int = 0
     streams: tuple[int, ...] = ()
     sides: list[Side] = field(default_factory=list)
     _key: tuple[Any, ...] | None = field(default=None, init=False, repr=False, compare=False)
@@ -211,7 +211,7 @@ class Kernel:
             self.chunks is not None,
             self.reverse,
             self.wide,
-            self.lanes,
+            self.short,
             self.streams,
             tuple(astuple(side) for side in self.sides),
         )

@@ -384,9 +384,9 @@ class KernelBuilder(ExpressionTable):
             cost=sum(prune.own_costs) + 2.0 * len(accesses),
             reverse=scans and bool(self.group.scan),
             wide="wide" not in without,
-            lanes=_lanes(domain, reduced, prune.expressions, prune.scatter),
             sides=prune.sides,
         )
+        kernel.short = _short_row(kernel)
         plan_stages(kernel, prune.stores, prune.costs, prune.depths)
         if kernel.mode == "column" and scatter is None and "walk" not in without and _is_walk(kernel):
             kernel.mode = "walk"
@@ -414,16 +414,12 @@ def _is_walk(kernel: Kernel) -> bool:
     )
 
 
-def _lanes(
-    domain: tuple[int, ...], reduced: tuple[bool, ...], expressions: list[Expression], scatter: Scatter | None
-) -> int:
-    """For short rows that are gathered or scattered, as many lanes as they fill: what a masked access takes of a vector
-    that is mostly empty is more than what their few elements take one by one. 0: as many as there are."""
-    if not domain or domain[-1] >= SHORT_ROW or reduced[-1]:
-        return 0
-    if scatter is None and not any(expression[0] == "lookup" for expression in expressions):
-        return 0
-    return domain[-1] if domain[-1] in (2, 4) else 1
+def _short_row(kernel: Kernel) -> int:
+    """How many elements a row has that is gathered or scattered, where they are too few to fill a vector: a masked
+    access takes longer than each of them. 0: there is no such row."""
+    looks_up = kernel.mode == "map" and any(expression[0] == "lookup" for expression in kernel.expressions)
+    short = (looks_up or kernel.mode == "scatter") and len(kernel.domain) > 1 and not kernel.reduced[-1]
+    return kernel.domain[-1] if short and 0 < kernel.domain[-1] < SHORT_ROW else 0
 
 
 def _mode(domain: tuple[int, ...], reduced: tuple[bool, ...], inside: bool, scatter: bool) -> str:

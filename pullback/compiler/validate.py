@@ -150,6 +150,8 @@ def _validate_loops(kernel: Kernel) -> None:
     if mode == "walk":
         _require(len(kernel.stages) == 1, "a walk of several stages")
         _require(not (kernel.folds and kernel.has_scan), "a walk of scans and folds")
+    short = kernel.mode in ("map", "scatter") and domain[-1:] == (kernel.short,) and reduced[-1:] == (False,)
+    _require(not kernel.short or short, f"code for {kernel.short} steps of the last loop of {mode} over {domain}")
     _validate_chunks(kernel)
 
 

@@ -207,8 +207,9 @@ class KernelEmitter:
         singly: vectors that are whole but too few for the unrolled loop go unmasked, where a loop is often that short.
         """
         step = self.width * self.unroll
-        if step == 1 and not reverse:
-            self.loop(start, stop, 1, lambda i: body([i], [None]))
+        if self.kernel.short:
+            places = range(0, self.kernel.short, self.width)
+            body([str(place) for place in places], [None] * len(places))
             return
         singly = singly and self.unroll > 1
         length = self.emit(f"sub i64 {stop}, {start}")

@@ -26,13 +26,16 @@ def main_width(kernel: Kernel, target: Target) -> int:
         elif expression[0] in ("op", "load", "literal"):
             integers = max(integers, itemsize)
     itemsize = floats or integers or 8
-    return max(1, min(target.vector_bits // (8 * itemsize), kernel.lanes or 32))
+    most = 32
+    if kernel.short:
+        most = kernel.short if kernel.short in (2, 4) else 1
+    return max(1, min(target.vector_bits // (8 * itemsize), most))
 
 
 def unroll(kernel: Kernel) -> int:
     """Copies of the body in the main loop: more for small bodies, one where the order of the steps counts."""
     in_order = kernel.mode == "scatter" and kernel.reduced[-1:] != (False,)
-    if in_order or kernel.lanes == 1 or (kernel.mode == "row" and kernel.has_scan):
+    if in_order or kernel.short or (kernel.mode == "row" and kernel.has_scan):
         return 1
     if kernel.cost <= 48:
         return 4

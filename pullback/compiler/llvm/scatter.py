@@ -67,7 +67,7 @@ class ScatterEmitter(KernelEmitter):
                     points = [Point(here, p, around, m) for p, m in zip(positions, masks, strict=True)]
                     self.interleave(partial(self._update, scatter, roots, same, point) for point in points)
 
-                if not self._writes_rows(scatter) or self.width == 1:
+                if not self._writes_rows(scatter) or kernel.short:
                     self.vector_loop(start, stop, body)
                     return
                 # What is left of a row goes one by one: what was stored behind a mask is long in coming back.
