@@ -11,29 +11,20 @@ Groups form a graph of their own without cycles: ``before[g]`` is the set (a bit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 from ..errors import CompileError
-from . import windows
+from . import beside, pieces, windows
+from .attention import plan_attention
 from .contraction import plan_contraction
-from .groups import Group, bits, crop, fold_flags, gather_lead, separate_axes, value_size
-from .loops import SIDE_ROWS
-from .simplify import broadcast
+from .groups import CHEAP_COST, MAX_COST, Group, bits, fold_flags, gather_lead, value_size
 from .values import Value, ValueBuilder
 from .views import Linear, NotAffineError, broadcast_index, refine, row_major, split, through_view
 
-MAX_MEMBERS = 160  # values in one kernel,
-MAX_COST = 400.0  # and their cost for one element: keeps compile time linear in the graph
-CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is recomputed in its consumer
+MAX_MEMBERS = 160  # values in one kernel: keeps compile time linear in the graph
 MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few threads
 FEW_ROWS = 8
-MAX_INDEX_COST = 8.0  # flops an index, and
-MAX_SCATTER_COST = 32.0  # flops an update up to which it is computed where it is scattered
-SCATTER_PARALLEL_ROW = 64  # elements of a row that several threads scatter to
 MAX_SHARED_LAUNCH = 1 << 13  # elements up to which values that have only numbers in common share a launch
 MAX_STAGED_ROW = 1 << 20  # beyond this the scratch memory of a row is not worth having
-MIN_SIDE_ROWS = 256  # rows from which sums over them are worth taking beside them,
-MIN_SIDE_ROW, MAX_SIDE_ROW = 32, 1 << 15  # of so many elements: the caches next to the core hold the sums
 POSITIONS = ("argmax", "argmin")  # reductions that take the first of equal elements that they meet
 
 
@@ -69,7 +60,7 @@ class Fuser:
         self.recomputable: dict[int, Free] = {}  # placed values so cheap that no other group need wait for them
         self.copies: dict[int, Value] = {}
         self.parts: dict[int, Value] = {}  # sums beside a row kernel, instead of partial reductions by themselves
-        self._last_with_leaf: dict[int, Group] = {}
+        self.last_with_leaf: dict[int, Group] = {}
         self._commits = 0
         self._awaited = 0  # bit mask of the groups that some other runs after
 
@@ -149,13 +140,13 @@ class Fuser:
             if small and all(self.groups[n].kind != "fused" for n in bits(info.groups)):
                 self.free[value.id] = info
             else:
-                self._place_fused(value, info)
+                self.place_fused(value, info)
         elif kind in ("reduction", "scan"):
             part = self.parts.get(value.inputs[0].id)
             if part is not None:
                 value.inputs = (part,)
-            if not self._place_beside(value):
-                self._place_fused(value, self.describe(value))
+            if not beside.place_beside(self, value):
+                self.place_fused(value, self.describe(value))
         elif kind in windows.KINDS:
             info = self.describe(value)
             if (
@@ -165,7 +156,7 @@ class Fuser:
             ):  # fmt: skip
                 self.free[value.id] = info
             else:
-                self._place_pieces(value)
+                pieces.place_pieces(self, value)
         elif kind == "shift":
             # It reads a buffer elsewhere than its reader is, so it belongs to none of the groups that compute that.
             self.free[value.id] = Free(0, (), 1, value.op.cost if value.op is not None else 1.0)
@@ -173,27 +164,28 @@ class Fuser:
                 self.ensure_placed(value)
         elif kind == "contraction":
             self._place_contraction(value)
+        elif kind == "attention":
+            attention = plan_attention(self, value)
+            group = self.new_group(kind, [value], [operand.base for operand in attention.operands])
+            group.attention, group.target = attention, value
         elif kind == "host":
-            group = self._new(kind, [value], [self.materialise(operand) for operand in value.inputs])
+            group = self.new_group(kind, [value], [self.materialise(operand) for operand in value.inputs])
             group.target = value
         else:
-            self._place_scatter(value)
+            pieces.place_scatter(self, value)
 
     def ensure_placed(self, value: Value) -> None:
         """Give a free value a group: it must be stored."""
         info = self.free.get(value.id)
         if info is not None and value.kind in windows.KINDS:
             del self.free[value.id]
-            self._place_pieces(value)
+            pieces.place_pieces(self, value)
         elif info is not None:
-            self._place_fused(value, info)
+            self.place_fused(value, info)
 
-    def _place_pieces(self, value: Value) -> None:
-        (self._place_pad if value.kind == "pad" else self._place_concat)(value)
-
-    def _place_fused(self, value: Value, info: Free) -> None:
+    def place_fused(self, value: Value, info: Free) -> None:
         if not self.fuses:
-            self._found(value)
+            self.found(value)
             return
         candidates: dict[int, Group] = {}
         # The group that already waits for most others first: a group that has to wait longer fuses with less.
@@ -204,64 +196,17 @@ class Fuser:
             # A shared number saves no memory traffic; where launches do not count, each kernel keeps to few streams.
             if leaf.size == 1 and (value.size > MAX_SHARED_LAUNCH or not self.shares_launches):
                 continue
-            group = self._last_with_leaf.get(leaf.id)
+            group = self.last_with_leaf.get(leaf.id)
             if group is not None:
                 candidates.setdefault(group.number, group)
         for group in list(candidates.values())[:6]:
-            if self._try_join(group, value, group.domain, group.reduced):
+            if self.try_join(group, value, group.domain, group.reduced):
                 return
-        self._found(value)
+        self.found(value)
 
-    def _place_beside(self, value: Value) -> bool:
-        """Take a sum over the very loops that a row kernel does not fold beside its rows, in parts: the gradients of a
-        norm's weights, say, whose operands the kernel of its input's gradient has at hand. Whether that was possible.
-        """
-        if "side" in self.builder.without or not self.fuses or value.kind != "reduction":
-            return False
-        (source,) = value.inputs
-        if value.op is None or value.op.lower != "add" or source.dtype.name not in ("float32", "float64"):
-            return False
-        info = self.describe(value)
-        numbers = sorted(bits(info.groups), key=lambda n: (-self.before[n].bit_count(), -n))
-        with_leaf = [self._last_with_leaf[leaf.id].number for leaf in info.leaves if leaf.id in self._last_with_leaf]
-        for number in dict.fromkeys(numbers + with_leaf):
-            group = self.groups[number]
-            loops = self._rows_across(group, source, value.attrs[0])
-            if loops is None:
-                continue
-            kept = tuple([extent for axis, extent in enumerate(source.shape) if axis not in value.attrs[0]])
-            shape = (-(-group.rows // SIDE_ROWS), *kept)
-            identity = len(self.builder.values)
-            part = Value(identity, "side", "side", value.op, (source,), value.attrs, shape, value.dtype, value.node)
-            self.builder.values.append(part)
-            if not self._try_join(group, part, *loops):
-                continue
-            if value.name == "partial":  # chunks of another length; its only reader adds them up
-                self.parts[value.id] = part
-            else:
-                value.inputs, value.attrs = (part,), ((0,), *value.attrs[1:])
-                self._place_fused(value, self.describe(value))
-            return True
-        return False
-
-    def _rows_across(
-        self, group: Group, source: Value, axes: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], tuple[bool, ...]] | None:
-        """The group's loops over ``source``, if it folds all axes but ``axes`` in many rows of moderate length."""
-        if group.kind != "fused" or not group.has_reduction or group.chunks is not None or group.scan is not None:
-            return None
-        row = group.size // max(group.rows, 1)
-        if group.size != source.size or group.rows < MIN_SIDE_ROWS or not MIN_SIDE_ROW <= row <= MAX_SIDE_ROW:
-            return None
-        loops = refine(group.domain, group.reduced, source.shape)
-        if loops is None or not loops[1][-1]:
-            return None
-        folded = fold_flags(loops[0], source.shape, axes)
-        return loops if all(across != along for across, along in zip(folded, loops[1], strict=True)) else None
-
-    def _found(self, value: Value) -> Group:
+    def found(self, value: Value) -> Group:
         """A new group with ``value`` in it; whatever cannot be read in place is materialised first."""
-        group = self._new("fused", [], [])
+        group = self.new_group("fused", [], [])
         shape = value.inputs[0].shape if value.kind == "reduction" else value.shape
         group.domain = tuple(extent for extent in shape if extent != 1)
         group.reduced = (False,) * len(group.domain)
@@ -276,7 +221,7 @@ class Fuser:
             else:
                 raise CompileError(f"no kernel can compute {value}: {culprit} is in the way")
 
-    def _try_join(self, group: Group, value: Value, domain: tuple[int, ...], reduced: tuple[bool, ...]) -> bool:
+    def try_join(self, group: Group, value: Value, domain: tuple[int, ...], reduced: tuple[bool, ...]) -> bool:
         if len(group.members) >= MAX_MEMBERS or group.cost >= MAX_COST or group.target is not None:
             return False
         return self._join(group, value, domain, reduced) is None
@@ -502,10 +447,10 @@ class Fuser:
             group.members.append(member)
             self.group_of[member.id] = group
         for leaf in leaves.values():
-            self._last_with_leaf[leaf.id] = group
-        self._order(group, reads)
+            self.last_with_leaf[leaf.id] = group
+        self.order(group, reads)
 
-    def _order(self, group: Group, reads: int) -> None:
+    def order(self, group: Group, reads: int) -> None:
         """Record that ``group`` runs after the groups in ``reads``, and so do all that run after it."""
         earlier = reads
         for number in bits(reads):
@@ -531,7 +476,7 @@ class Fuser:
             return known
         copy = Value(len(self.builder.values), "copy", "copy", None, (value,), (), value.shape, value.dtype, value.node)
         self.builder.values.append(copy)
-        self._found(copy)
+        self.found(copy)
         self.copies[value.id] = copy
         return copy
 
@@ -561,7 +506,7 @@ class Fuser:
             self.ensure_placed(base)
             return base, offset, strides
 
-    def _new(self, kind: str, members: list[Value], reads: list[Value], after: int = 0) -> Group:
+    def new_group(self, kind: str, members: list[Value], reads: list[Value], after: int = 0) -> Group:
         group = Group(len(self.groups), kind, members=list(members))
         self.groups.append(group)
         self.before.append(0)
@@ -572,163 +517,25 @@ class Fuser:
             owner = self.group_of.get(value.id)
             if owner is not None and owner is not group:
                 mask |= 1 << owner.number
-        self._order(group, mask)
+        self.order(group, mask)
         return group
 
     def _place_contraction(self, value: Value) -> None:
         plan = plan_contraction(self, value)
-        group = self._new("contraction", [value], [plan.left.base, plan.right.base])
+        group = self.new_group("contraction", [value], [plan.left.base, plan.right.base])
         group.contraction = plan
         group.target = value
-
-    def _piece(self, target: Value, source: Value, index: Linear, shape: tuple[int, ...], after: int) -> Group:
-        """A group that writes ``source`` into ``target``; ``index`` is an offset, and a stride for each axis."""
-        copy = Value(len(self.builder.values), "copy", "copy", None, (source,), (), shape, source.dtype, source.node)
-        self.builder.values.append(copy)
-        group = self._found(copy)
-        group.target = target
-        group.after = after
-        group.stores[copy.id] = (target, index)
-        self._order(group, after)
-        return group
-
-    def _place_concat(self, value: Value) -> None:
-        """Each operand in its place: one after another along an axis, or where an interleaving has it."""
-        strides = row_major(value.shape)
-        if value.name == "interleave":
-            places = value.attrs[0]
-        else:
-            (axis,) = value.attrs
-            ends = accumulate([operand.shape[axis] for operand in value.inputs], initial=0)
-            places = [(start * strides[axis], strides) for start in ends]
-        after = 0
-        for operand, place in zip(value.inputs, places, strict=False):
-            if operand.size:
-                after |= 1 << self._piece(value, operand, place, operand.shape, 0).number
-        self._finish(value, after)
-
-    def _finish(self, value: Value, after: int) -> None:
-        """All pieces of ``value`` have been laid out; its readers wait for all of them."""
-        self.group_of[value.id] = self._new("joined", [value], [], after)
-        self.group_of[value.id].target = value
-
-    def _place_pad(self, value: Value) -> None:
-        operand, filler = value.inputs
-        low, _, interior = value.attrs
-        strides = row_major(value.shape)
-        first = self._piece(value, broadcast(self.builder, filler, value.shape), (0, strides), value.shape, 0)
-        after = 1 << first.number
-        starts, stops, begin, inner = crop(operand.shape, low, interior, value.shape)
-        if all(stop > start for start, stop in zip(starts, stops, strict=True)):
-            from ..ops.registry import by_name
-
-            shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
-            ones = (1,) * len(shape)
-            piece = self.builder.make(by_name("slice"), (operand,), (starts, stops, ones), shape, operand.dtype)
-            steps = tuple((gap + 1) * stride for gap, stride in zip(inner, strides, strict=True))
-            offset = sum(b * stride for b, stride in zip(begin, strides, strict=True))
-            second = self._piece(value, piece, (offset, steps), shape, after)
-            after |= 1 << second.number
-        self._finish(value, after)
-
-    def _place_scatter(self, value: Value) -> None:
-        operand, updates, *indices = value.inputs
-        first = self._piece(value, operand, (0, row_major(value.shape)), value.shape, 0)
-        after = 1 << first.number
-        if updates.size:
-            domain = updates.shape
-            lead = len(indices[0].shape)
-            apart = separate_axes(indices)
-            reduced = (*[axis not in apart for axis in range(lead)], *(False,) * (len(domain) - lead))
-            chunks = value.attrs[2] if value.name == "scatter_copies" else None
-            # On one thread what others could compute in parallel is better computed before.
-            serial = chunks is None and (all(reduced) or domain[-1] < SCATTER_PARALLEL_ROW)
-            index = (0, (*row_major(indices[0].shape), *(0,) * (len(domain) - lead)))
-            earlier = after
-            reads: list[Value] = []
-            for part, where, most in [
-                (updates, (0, row_major(domain)), CHEAP_COST if serial else MAX_SCATTER_COST),
-                *[(part, index, MAX_INDEX_COST if chunks is None else MAX_COST / 2) for part in indices],
-            ]:
-                groups = self._along(value, part.shape, part, where, domain, most)
-                if groups is None:
-                    reads.append(self.materialise(part))
-                else:
-                    earlier |= groups
-            group = self._new("scatter", [], reads, earlier)
-            group.domain, group.reduced, group.chunks = domain, reduced, chunks
-            group.target = value
-            group.after = after
-            group.members = [value]
-            self.group_of[value.id] = group
-            after |= 1 << group.number
-        self._finish(value, after)
-
-    def _along(
-        self, user: Value, shape: tuple[int, ...], operand: Value, index: Linear, domain: tuple[int, ...], most: float
-    ) -> int | None:
-        """The groups that are read where a scatter computes ``operand`` as it goes; None where it had better be in
-        memory, because it costs more than ``most`` or is not to be had in this order."""
-        if not self.fuses:
-            return None
-        groups = 0
-        work = [(user, shape, operand, index)]
-        while work:
-            user, shape, operand, index = work.pop()
-            try:
-                base, where = self.trace(user, shape, operand, index, domain)
-            except NotAffineError:
-                return None
-            owner = self.group_of.get(base.id)
-            if owner is not None:
-                groups |= 1 << owner.number
-            elif base.kind == "leaf":
-                if split(where, base.shape, domain) is None:
-                    return None
-            elif base.kind in ("elementwise", "gather"):
-                most -= 1.0 if base.op is None else base.op.cost
-                if most < 0:
-                    return None
-                if base.kind == "elementwise":
-                    work += [(base, base.shape, part, where) for part in base.inputs]
-                    continue
-                try:
-                    lead = gather_lead(base, where, domain)
-                except NotAffineError:
-                    return None
-                table, _, _ = self.strided(base.inputs[0])
-                owner = self.group_of.get(table.id)
-                groups |= 0 if owner is None else 1 << owner.number
-                work += [(base, part.shape, part, lead) for part in base.inputs[1:]]
-            elif base.kind not in ("input", "literal"):
-                return None
-        return groups
-
 
 def fuse(builder: ValueBuilder, outputs: list[Value]) -> Fuser:
     """Place all values; outputs and operands of library calls get buffers."""
     fuser = Fuser(builder)
     live = live_values(builder, outputs)
-    late = _late(live)
+    late = beside.late(live)
     for value in sorted(live, key=lambda value: value.id in late):
         fuser.place(value)
     for output in outputs:
         fuser.materialise(output)
     return fuser
-
-
-def _late(live: list[Value]) -> set[int]:
-    """Sums over leading axes that nothing else is computed from: they are placed when the kernels that they may lie
-    beside are there."""
-    needed: set[int] = set()
-    late: set[int] = set()
-    for value in reversed(live):
-        folds = value.kind == "reduction" and len(value.inputs[0].shape) - 1 not in value.attrs[0]
-        if value.id not in needed and (value.kind == "view" or folds):
-            late.add(value.id)
-        if value.id not in late or value.name not in ("reduce_sum", "reshape"):
-            needed.update([operand.id for operand in value.inputs])
-    return late
 
 
 def live_values(builder: ValueBuilder, outputs: list[Value]) -> list[Value]:

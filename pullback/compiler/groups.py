@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .attention import AttentionPlan
 from .contraction import ContractionPlan
 from .values import Value
 from .views import Linear, NotAffineError, join, row_major, split
+
+MAX_COST = 400.0  # of a kernel's values for one element: with more members compile time would not grow linearly
+CHEAP_COST = 4.0  # flops an element up to which a small broadcast operand is recomputed in its consumer
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Group:
     target: Value | None = None
     after: int = 0  # groups that write another part of the same target first
     contraction: ContractionPlan | None = None
+    attention: AttentionPlan | None = None
 
     @property
     def size(self) -> int:
