@@ -9,12 +9,11 @@ common when no wave needs both.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..runtime.buffers import padded
-from .loops import Kernel
 from .values import Value
 
 if TYPE_CHECKING:
@@ -98,18 +97,16 @@ def _merge(
     taken: set[int] = set()
     overwriting: set[int] = set()
     for step in reversed(steps):  # so that a chain that ends in an output lies there as a whole
-        if step.kernel is None or step.contraction is not None:
-            continue
+        over = Overwriting(step)
         for written in step.writes:
             where = places.get(written.id)
             if writers[written.id] != 1 or written.id in over_inputs:
                 continue
-            for read in step.reads:
+            for read in over.candidates(written):
                 before = blocks.get(read.id)
-                if before is None or before.last != step.wave or read.id in taken or read is written:
+                if before is None or before.last != step.wave or read.id in taken:
                     continue
-                others = [s for s in readers[read.id] if s is not step and s.wave == step.wave]
-                if others or not may_overwrite(step.kernel, written, read):
+                if any(other is not step and other.wave == step.wave for other in readers[read.id]):
                     continue
                 taken.add(read.id)
                 overwriting.add(written.id)
@@ -127,27 +124,72 @@ def _merge(
     return overwriting
 
 
-def may_overwrite(kernel: Kernel, written: Value, read: Value) -> bool:
-    """Whether ``kernel`` may write ``written`` in the memory of ``read``: it reads each element where it writes that
-    element, and not afterwards."""
-    if written.size != read.size or written.dtype.itemsize != read.dtype.itemsize:
-        return False
-    if kernel.chunks is not None or kernel.scatter is not None:
-        return False
-    loads = [n for n, access in enumerate(kernel.accesses) if access.value is read]
-    stores = [n for n, access in enumerate(kernel.accesses) if access.value is written]
-    if len(loads) != 1 or len(stores) != 1:
-        return False
-    load, store = kernel.accesses[loads[0]], kernel.accesses[stores[0]]
-    if (load.offset, load.strides) != (store.offset, store.strides):
-        return False
-    for expression in kernel.expressions:  # by an index, or from the step before
-        if expression[0] in ("lookup", "shifted") and loads[0] in (expression[1], expression[3]):
-            return False
-    # A task's part of the domain is walked once a stage: what a stage before the last stored over, a later one may have
-    # to read as it was.
-    last = [access for access, _ in kernel.row_stores] + [access for access, _ in kernel.stages[-1].stores]
-    return kernel.mode in ("map", "scalar") or stores[0] in last
+class Overwriting:
+    """What a step may write over what it reads: its kernel reads each element where it writes, and not afterwards."""
+
+    def __init__(self, step: Step) -> None:
+        self._reads: dict[Any, list[Value]] = {}  # by the way that they are read
+        self._stores: dict[int, Any] = {}  # of each value the way that it is stored
+        kernel = step.kernel
+        if kernel is None or kernel.chunks is not None or kernel.scatter is not None:
+            return
+        ways = [(access.offset, access.strides) for access in kernel.accesses]
+        accesses: dict[int, list[int]] = {}
+        for number, access in enumerate(kernel.accesses):
+            accesses.setdefault(access.value.id, []).append(number)
+        # A task's part of the domain is walked once a stage: what a stage before the last stored over, a later one may
+        # have to read as it was.
+        stages = kernel.stages if kernel.mode in ("map", "scalar") else kernel.stages[-1:]
+        stored = [number for stage in stages for number, _ in stage.stores]
+        for number in [*stored, *(number for number, _ in kernel.row_stores)]:
+            value = kernel.accesses[number].value
+            if len(accesses[value.id]) == 1:
+                self._stores[value.id] = ways[number]
+        elsewhere: set[Any] = set()  # by an index, from the step before; what a product before the kernel multiplies
+        for expression in kernel.expressions:
+            if expression[0] not in ("load", "op", "literal", "iota", "fold", "scan", "check"):
+                elsewhere.update(number for number in expression[1:] if type(number) is int)
+        operands = () if step.contraction is None else (step.contraction.left.base.id, step.contraction.right.base.id)
+        for value in step.reads:
+            numbers = accesses.get(value.id, ())
+            if len(numbers) == 1 and numbers[0] not in elsewhere and value.id not in operands:
+                self._reads.setdefault(ways[numbers[0]], []).append(value)
+
+    def candidates(self, written: Value) -> Iterator[Value]:
+        """The values in whose memory ``written`` may lie."""
+        way = self._stores.get(written.id)
+        for read in self._reads.get(way, ()) if way is not None else ():
+            if read.size == written.size and read.dtype.itemsize == written.dtype.itemsize:
+                yield read
+
+
+def may_overwrite(step: Step, written: Value, read: Value) -> bool:
+    """Whether ``step`` may write ``written`` in the memory of ``read``."""
+    return any(value is read for value in Overwriting(step).candidates(written))
+
+
+def defer_updates(steps: Sequence[Step], donate: set[int]) -> None:
+    """Let steps whose results nobody reads here, and that could overwrite an input, wait for all that still read it."""
+    if not donate or any(step.is_host for step in steps):
+        return
+    readers: dict[int, list[Step]] = {}
+    for step in steps:
+        for value in step.reads:
+            readers.setdefault(value.id, []).append(step)
+    awaited = 0
+    for step in steps:
+        awaited |= step.group.after
+    for step in steps:
+        if any(value.id in readers for value in step.writes) or awaited >> step.number & 1:
+            continue
+        if step.kernel is None or step.kernel.checks:
+            continue
+        over = Overwriting(step)
+        for written in step.writes:
+            for value in over.candidates(written):
+                if value.kind == "input" and value.attrs[0] in donate:
+                    others = [other.wave for other in readers[value.id] if other is not step]
+                    step.wave = max([step.wave, *(wave + 1 for wave in others)])
 
 
 def _place(blocks: Sequence[_Block], places: dict[int, Place]) -> int:
@@ -216,20 +258,21 @@ def donations(
             writers.setdefault(value.id, []).append(step)
     settled = last_failure(steps)  # only what is written later may overwrite an input
     taken = {value.attrs[0] for value in outputs if value.kind == "input"}
+    overwriting: dict[int, Overwriting] = {}
     found: dict[int, int] = {}
     for output in outputs:
         if output.kind == "input" or len(writers.get(output.id, ())) != 1:
             continue
         (step,) = writers[output.id]
         number = numbers[output.id][1]
-        if step.kernel is None or step.contraction is not None or number in found or step.wave <= settled:
+        if number in found or step.wave <= settled:
             continue
-        for value in step.reads:
+        if id(step) not in overwriting:
+            overwriting[id(step)] = Overwriting(step)
+        for value in overwriting[id(step)].candidates(output):
             if value.kind != "input" or value.attrs[0] not in donate or value.attrs[0] in taken:
                 continue
-            if any(s is not step and s.wave >= step.wave for s in readers[value.attrs[0]]):
-                continue
-            if may_overwrite(step.kernel, output, value):
+            if not any(s is not step and s.wave >= step.wave for s in readers[value.attrs[0]]):
                 found[number] = value.attrs[0]
                 taken.add(value.attrs[0])
                 break

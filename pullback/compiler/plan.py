@@ -13,7 +13,7 @@ from .follow import attach_followers
 from .fuse import Fuser
 from .groups import Group, bits
 from .loops import SIDE_ROWS, Kernel
-from .memory import donations, lay_out
+from .memory import defer_updates, donations, lay_out
 from .schedule import KernelBuilder
 from .stream import mark_streams
 from .values import Value
@@ -169,6 +169,7 @@ def make_plan(
         steps = attach_followers(steps, bases)
     assign_waves(steps)
     _delay(steps, donate)
+    defer_updates(steps, donate)
     steps.sort(key=lambda step: step.wave)  # memory is shared by waves, also where steps run one after the other
     places: dict[int, tuple[str, int]] = {}
     number = 0
