@@ -370,8 +370,8 @@ class Fuser:
                 if base_level is not None and where == canonical[base_level] and len(arriving) < MAX_MEMBERS:
                     arriving[base.id] = (base, base_level)
                     work.append((base, base_level, where))
-                elif free.cost <= CHEAP_COST:
-                    work.append((base, None, where))
+                elif free.cost <= CHEAP_COST and (base.kind not in windows.KINDS or size <= base.size):
+                    work.append((base, None, where))  # but a padding that many windows read is stored
                 else:
                     self.ensure_placed(base)
                     reads |= 1 << self.group_of[base.id].number

@@ -364,13 +364,18 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
         operands = tuple([b.make(cast, (v,), (wide,), v.shape, wide, node) for v in inputs])
         product = b.make(op, operands, attrs, shape, wide, node)
         return b.make(cast, (product,), (dtype,), shape, dtype, node)
-    # batch, free axes of x, contracted axes, free axes of y
-    lead, middle = len(batch[0]), len(contract[0])
-    left = _arrange(b, x, (*batch[0], *free[0], *contract[0]), trailing=len(free[1]))
-    right = _arrange(b, y, (*batch[1], *contract[1], *free[1]), gap=(lead, len(free[0])))
+    lead, rows, columns, middle = len(batch[0]), len(free[0]), len(free[1]), len(contract[0])
+    in_rows = math.prod(y.shape[a] for a in free[1]) < SHORT_ROW <= math.prod(x.shape[a] for a in contract[0])
+    if in_rows:  # the sums run along the last axes: batch, free axes of x, of y, contracted axes
+        left = _arrange(b, x, (*batch[0], *free[0], *contract[0]), gap=(lead + rows, columns))
+        right = _arrange(b, y, (*batch[1], *free[1], *contract[1]), gap=(lead, rows))
+        start = lead + rows + columns
+    else:  # batch, free axes of x, contracted axes, free axes of y
+        left = _arrange(b, x, (*batch[0], *free[0], *contract[0]), trailing=columns)
+        right = _arrange(b, y, (*batch[1], *contract[1], *free[1]), gap=(lead, rows))
+        start = lead + rows
     full = tuple(max(p, q) for p, q in zip(left.shape, right.shape, strict=True))
     product = b.make(_ops()("logical_and" if dtype.kind == "b" else "multiply"), (left, right), (), full, dtype, node)
-    start = lead + len(free[0])
     axes = tuple(range(start, start + middle))
     if not axes:
         return reshape(b, product, shape)
@@ -389,6 +394,7 @@ def _arrange(
 
 
 CHUNKED = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all")
+SHORT_ROW = 16  # columns below which a product that is no matrix product sums along its last axes
 CHUNKED_SIZE = 1 << 17  # elements from which a reduction is worth cutting
 CHUNK_SIZE = 1 << 15  # elements of a chunk
 COLUMNS_PER_TASK = 32  # about what one task of a column kernel takes
