@@ -55,7 +55,7 @@ class ScatterEmitter(KernelEmitter):
 
             def line(inner: dict[int, str]) -> None:
                 here = self.advance(pointers, inner) if inner else pointers
-                if self._writes_rows(scatter) and inner:
+                if self._writes_rows(scatter) and inner and kernel.chunks is None:
                     self._prefetch(scatter, pointers, indices, inner, extents, start)
                 around = {**indices, **inner}
                 same: dict[int, Value] = {}
@@ -91,7 +91,8 @@ class ScatterEmitter(KernelEmitter):
         extents: dict[int, str], start: str,
     ) -> None:  # fmt: skip
         """Ask for the row of an update some steps ahead, if its indices are as good as known: what is not in the cache
-        is waited for otherwise, one row after the other, as each may be the one before."""
+        is waited for otherwise, one row after the other, as each may be the one before. (Copies of a target are small.)
+        """
         kernel = self.kernel
         known = []
         for argument, _ in scatter.terms:
