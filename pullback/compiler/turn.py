@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from .loops import Access, Expression
 
 SHORT = 16  # steps up to which the last loop is short: with more of them, rows are as fast
-LONG = 64  # steps from which another one is long enough
+LONG = 64  # steps from which another one is long enough,
+NEAR = 7  # and from which one is, if the lanes find what they read and write
+NEAR_STEP = 4  # elements at most from each other
 WALKS = ("fold", "scan")
 
 Iota = tuple[int, tuple[int, ...]]
@@ -27,7 +29,9 @@ def turn(
     last = len(domain) - 1
     if last < 1 or domain[last] > SHORT or any(expression[0] == "lookup" for expression in expressions):
         return domain, reduced, accesses, iotas
-    long = next((dim for dim in range(last - 1, -1, -1) if not reduced[dim] and domain[dim] >= LONG), None)
+    loops = [dim for dim in range(last - 1, -1, -1) if not reduced[dim] and domain[dim] > domain[last]]
+    near = [dim for dim in loops if domain[dim] >= NEAR and all(abs(a.strides[dim]) <= NEAR_STEP for a in accesses)]
+    long = next(iter(near + [dim for dim in loops if domain[dim] >= LONG]), None)
     if long is None:
         return domain, reduced, accesses, iotas
     order = [dim for dim in range(last + 1) if dim != long] + [long]

@@ -38,14 +38,16 @@ def bins(extent: int, size: int) -> Taps:
 
 
 def _nearest(extent: int, count: int, scale: float, exact: bool) -> Taps:
-    # In single precision, as PyTorch has it: which side of an edge a result falls on is decided by the rounding.
-    offset = np.float32(0.5 if exact else 0.0)
-    source = np.floor((np.arange(count, dtype=np.float32) + offset) * np.float32(scale)).astype(np.int64)
+    # Rounded to single precision before the floor, so that what should be whole is: as PyTorch has it in float64.
+    place = (np.arange(count) + (0.5 if exact else 0.0)) * scale
+    source = np.floor(place.astype(np.float32)).astype(np.int64)
     return Taps(extent, np.minimum(source, extent - 1)[:, None], np.ones((count, 1)))
 
 
 def _linear(extent: int, count: int, scale: float, align_corners: bool) -> Taps:
     o = np.arange(count)
+    if count == extent:  # whatever factor was given
+        return Taps(extent, o[:, None], np.ones((count, 1)))
     source = o * scale if align_corners else np.maximum((o + 0.5) * scale - 0.5, 0.0)
     first = np.minimum(np.floor(source).astype(np.int64), extent - 1)
     weight = np.clip(source - first, 0.0, 1.0)

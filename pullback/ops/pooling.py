@@ -30,7 +30,7 @@ from . import elementwise as e
 from . import leaf, movement
 from .custom import Rule, custom_call, custom_result
 from .family import Array
-from .reduction import argmax, reduce_max, reduce_sum, sum_to
+from .reduction import reduce_max, reduce_min, reduce_sum, sum_to
 from .windows import windows
 
 
@@ -83,16 +83,21 @@ Windows = tuple[Window, ...]
 
 
 def window_view(x: Node, axes: Windows, fill: Any) -> Node:
-    """The windows over the last axes of ``x``: first their places, then the other axes, then the windows' numbers."""
+    """The windows over the last axes of ``x``: the windows' numbers in the place of these axes, their places last."""
     rank, n = len(x.shape), len(axes)
     lead = rank - n
     none = (0,) * lead
-    x = movement.pad(x, fill, (*none, *[w.low for w in axes]), (*none, *[w.high for w in axes]))
+    x = _padded(x, fill, (*none, *[w.low for w in axes]), (*none, *[w.high for w in axes]))
     for i, w in enumerate(axes):
         x = windows(x, lead + i, w.span, w.step)
         if w.dilation > 1:
             x = movement.slice_axis(x, rank + i, 0, w.span, w.dilation)
-    return movement.permute(x, (*range(rank, rank + n), *range(rank)))
+    return x
+
+
+def _padded(x: Node, fill: Any, low: tuple[int, ...], high: tuple[int, ...]) -> Node:
+    """``x`` padded with a number that is part of the code, so that a derivative finds the same value made before."""
+    return movement.pad(x, leaf.constant(fill, x.dtype, static=True), low, high)
 
 
 def _blocks_view(y: Node, axes: Windows, fill: Any) -> Node:
@@ -106,7 +111,7 @@ def _blocks_view(y: Node, axes: Windows, fill: Any) -> Node:
         spans.append(last - first + 1)
         low.append(-first)
         high.append(w.blocks + last - w.count)
-    y = movement.pad(y, fill, tuple(low), tuple(high))
+    y = _padded(y, fill, tuple(low), tuple(high))
     for i, span in enumerate(spans):
         y = windows(y, lead + i, span, 1)
     y = movement.permute(y, (*range(rank, rank + n), *range(rank)))
@@ -120,11 +125,6 @@ def _joined_blocks(y: Node, axes: Windows) -> Node:
     front = y.shape[:lead]
     y = movement.reshape(y, (*front, *[w.blocks * w.step for w in axes]))
     return movement.slice(y, (0,) * len(y.shape), (*front, *[w.extent for w in axes]))
-
-
-def slot_dtype(axes: Windows) -> DType:
-    """What the slots of windows are kept in: as narrow as their number allows."""
-    return dtypes.uint8 if size_of(w.size for w in axes) < 256 else dtypes.int32
 
 
 @lru_cache(maxsize=256)
@@ -143,7 +143,7 @@ def _held_slots(axes: Windows) -> Array:
         slots = slots * w.size + (at // w.dilation).reshape(shape)
         held = held & inside.reshape(shape)
     none = size_of(w.size for w in axes)
-    return np.where(held, slots, none).astype(slot_dtype(axes).numpy)
+    return np.where(held, slots, none).astype(np.int32)
 
 
 def _held_table(axes: Windows, lead: int) -> Node:
@@ -161,7 +161,7 @@ def _first_slots(axes: Windows) -> Array:
     for i, w in enumerate(axes):
         first = np.argmax(w.positions() >= 0, axis=1)
         slots = slots * w.size + first.reshape([-1 if i == a else 1 for a in range(len(axes))])
-    return slots
+    return slots.astype(np.int32)
 
 
 def _lifted(x: Node, rank: int) -> Node:
@@ -186,20 +186,36 @@ def window_max(x: Node, axes: Windows) -> Node:
 
 
 def _largest(x: Node, axes: Windows) -> Node:
-    return reduce_max(window_view(x, axes, _lowest(x.dtype)), tuple(range(len(axes))))
+    rank = len(x.shape)
+    return reduce_max(window_view(x, axes, _lowest(x.dtype)), tuple(range(rank, rank + len(axes))))
 
 
 def window_argmax(x: Node, axes: Windows) -> Node:
-    """The slot (row-major place in its window) of each window's first largest element; the first NaN is largest."""
-    n = len(axes)
-    view = window_view(x, axes, _lowest(x.dtype))
-    slots = size_of(view.shape[:n])
-    slot = argmax(movement.reshape(view, (slots, *view.shape[n:])), (0,))
+    """The slot (row-major place in its window, int32) of each window's first largest element; the first NaN is largest.
+
+    It is found from the largest by comparing once more, which in lanes of 32 bits is faster than to carry positions.
+    """
+    rank = len(x.shape)
+    lowest = _lowest(x.dtype)
+    view = window_view(x, axes, lowest)
+    most = _largest(x, axes)
+    same = e.equal(view, movement.expand_dims(most, tuple(range(rank, len(view.shape)))))
+    if x.dtype.kind == "f":
+        same = e.logical_or(same, e.isnan(view))
+    slots = size_of(w.size for w in axes)
+    chosen = e.where(same, _names(axes), leaf.constant(slots, dtypes.int32, static=True))
+    slot = reduce_min(chosen, tuple(range(rank, len(view.shape))))
     if any(w.padded for w in axes):
-        # Where nothing is larger than padding, the first element of all may be padding.
+        # Where nothing is larger than padding, the first of all may be padding.
         first = movement.broadcast_to(leaf.data(_first_slots(axes)), slot.shape)
-        slot = e.where(e.equal(_largest(x, axes), _lowest(x.dtype)), first, slot)
-    return e.cast(slot, slot_dtype(axes))
+        slot = e.where(e.equal(most, leaf.constant(lowest, x.dtype, static=True)), first, slot)
+    return slot
+
+
+def _names(axes: Windows) -> Node:
+    """0, 1, 2, ... over the places of a window."""
+    sizes = tuple([w.size for w in axes])
+    return leaf.data(np.arange(size_of(sizes), dtype=np.int32).reshape(sizes))
 
 
 def flat_positions(slot: Node, axes: Windows) -> Node:
@@ -225,7 +241,8 @@ def flat_positions(slot: Node, axes: Windows) -> Node:
 
 def window_sum(x: Node, axes: Windows) -> Node:
     """The sum of each window over the last axes of ``x``; padding is 0."""
-    value = reduce_sum(window_view(x, axes, 0), tuple(range(len(axes))))
+    rank = len(x.shape)
+    value = reduce_sum(window_view(x, axes, 0), tuple(range(rank, rank + len(axes))))
     return custom_result(value, custom_call((x,), _SumRule(axes)), 0)
 
 
@@ -235,8 +252,8 @@ def spread_windows(y: Node, axes: Windows) -> Node:
     n = len(axes)
     held = _held_slots(axes) < size_of(w.size for w in axes)
     if not held.all():
-        table = _held_table(axes, len(y.shape) - n)
-        view = e.where(e.less(table, size_of(w.size for w in axes)), view, 0)
+        slots = leaf.constant(size_of(w.size for w in axes), dtypes.int32, static=True)
+        view = e.where(e.less(_held_table(axes, len(y.shape) - n), slots), view, 0)
     elif any(w.step > 1 for w in axes):
         places = [extent for w in axes for extent in (w.blocks, w.step)]
         view = movement.broadcast_to(view, (*view.shape[: -2 * n], *places))
@@ -246,12 +263,10 @@ def spread_windows(y: Node, axes: Windows) -> Node:
 
 def window_take(x: Node, slot: Node, axes: Windows) -> Node:
     """Of each window over the last axes of ``x`` the element that ``slot`` names; leading axes broadcast."""
-    n = len(axes)
     rank = max(len(x.shape), len(slot.shape))
-    sizes = tuple([w.size for w in axes])
-    names = np.arange(size_of(sizes)).reshape(*sizes, *(1,) * rank).astype(slot.dtype.numpy)
-    chosen = e.equal(_lifted(slot, n + rank), leaf.data(names))
-    value = reduce_sum(e.where(chosen, window_view(_lifted(x, rank), axes, 0), 0), tuple(range(n)))
+    places = tuple(range(rank, rank + len(axes)))
+    chosen = e.equal(movement.expand_dims(_lifted(slot, rank), places), _names(axes))
+    value = reduce_sum(e.where(chosen, window_view(_lifted(x, rank), axes, 0), 0), places)
     return custom_result(value, custom_call((x, slot), _TakeRule(axes)), 0)
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ..graph.node import Node
-from ..shapes import Shape
+from ..shapes import size_of
 from . import elementwise as e
 from . import leaf, movement
 from .custom import Rule, custom_call, custom_result
@@ -66,25 +65,24 @@ def resample(x: Node, axis: int, taps: Taps) -> Node:
 
 
 def _resample(x: Node, axis: int, taps: Taps) -> Node:
-    rank = len(x.shape)
-    at = rank + axis
-    shape: Shape = (*x.shape[:at], taps.count, *x.shape[at + 1 :])
-    if 0 in x.shape:
+    at = len(x.shape) + axis
+    front, extent, back = x.shape[:at], x.shape[at], x.shape[at + 1 :]
+    shape = (*front, taps.count, *back)
+    if 0 in shape:
         return leaf.full(shape, 0, x.dtype)
-    chosen = gather(x, [leaf.data(taps.positions.T)], (at,))  # taps, results, then the other axes
-    chosen = movement.permute(chosen, (0, *range(2, at + 2), 1, *range(at + 2, rank + 1)))
+    x = movement.reshape(x, (size_of(front), extent, size_of(back)))
+    chosen = gather(x, [leaf.data(taps.positions.T)], (1,))
+    chosen = movement.permute(chosen, (0, 2, 1, 3))  # taps, what is in front, results, what is behind
     if (taps.weights != 1).any():
-        chosen = e.multiply(chosen, _table(taps.weights.astype(x.dtype.numpy), axis, rank))
+        chosen = e.multiply(chosen, _table(taps.weights.astype(x.dtype.numpy)))
     if (taps.weights == 0).any():
-        chosen = e.where(_table(taps.weights != 0, axis, rank), chosen, 0)
-    return movement.reshape(reduce_sum(chosen, (0,)), shape)
+        chosen = e.where(_table(taps.weights != 0), chosen, 0)
+    return movement.reshape(chosen if chosen.shape[0] == 1 else reduce_sum(chosen, (0,)), shape)
 
 
-def _table(values: Array, axis: int, rank: int) -> Node:
+def _table(values: Array) -> Node:
     results, taps = values.shape
-    shape: list[Any] = [taps, *[1] * rank]
-    shape[axis] = results
-    return leaf.data(np.ascontiguousarray(values.T).reshape(shape))
+    return leaf.data(np.ascontiguousarray(values.T).reshape(taps, 1, results, 1))
 
 
 class _ResampleRule(Rule):

@@ -92,6 +92,17 @@ def test_loops():
     assert turn.turn(domain, reduced, [access], [], [("lookup", 0, "float32", ())])[0] == domain
 
 
+def test_a_loop_along_which_lanes_are_neighbours_comes_first():
+    """Of the blocks of a strided pooling's gradient: not the images, which are far apart."""
+    domain, reduced = (500, 28, 2, 28, 2), (False,) * 5
+    read, written = Access(None, 0, (784, 28, 0, 1, 0)), Access(None, 0, (3136, 112, 56, 2, 1))
+    assert turn.turn(domain, reduced, [read, written], [], [])[0] == (500, 28, 2, 2, 28)
+    far = Access(None, 0, (784, 28, 0, 100, 0))
+    assert turn.turn(domain, reduced, [far, written], [], [])[0] == (28, 2, 28, 2, 500)
+    few = (500, 6, 2, 6, 2)
+    assert turn.turn(few, reduced, [Access(None, 0, (36, 6, 0, 1, 0))], [], [])[0] == (6, 2, 6, 2, 500)
+
+
 def test_in_place():
     step = pb.jit(lambda x, v: x * v)
     state = pb.asarray(normal(400, 3)) + 0
