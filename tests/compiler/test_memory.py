@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -241,3 +242,28 @@ def test_a_step_allocates_nothing_new(name: str) -> None:
         buffers._new_block = original
     assert made == []
     assert places() == before
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+def test_a_large_constant_is_no_part_of_the_code(kind: str) -> None:
+    """40 MB that the function closes over: the code does not grow with it, and there is one copy of an array (which
+    somebody may change) and none of a tensor."""
+    array = np.linspace(0, 1, 5_000_000)
+    constant = array if kind == "array" else pb.asarray(array)
+    x = pb.asarray(np.ones_like(array))
+    function = pb.jit(lambda x: pb.sum(x * constant))
+    expected = array.sum()
+    tracemalloc.start()
+    try:
+        np.testing.assert_allclose(float(function(x)), expected, rtol=1e-12)
+        np.testing.assert_allclose(float(function(x)), expected, rtol=1e-12)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < {"array": 1.3, "tensor": 0.3}[kind] * array.nbytes
+    found = pb.explain(function, verbose=("ir", "llvm"))(x)
+    assert all(len(text) < 50_000 for step in found.steps for text in step.texts.values())
+    assert 2 * array.nbytes <= found.programs[0].inputs <= 2 * array.nbytes + 100
