@@ -85,7 +85,8 @@ PLANNED = {
         nn.log_softmax nn.layer_norm nn.rms_norm nn.group_norm nn.batch_norm nn.instance_norm nn.embedding nn.dropout
         nn.mse_loss nn.l1_loss nn.smooth_l1_loss nn.huber_loss nn.binary_cross_entropy
         nn.binary_cross_entropy_with_logits nn.nll_loss nn.cross_entropy nn.kl_div nn.cosine_similarity
-        nn.triplet_margin_loss nn.ctc_loss nn.masked_cross_entropy
+        nn.triplet_margin_loss nn.ctc_loss nn.masked_cross_entropy nn.conv1d nn.conv2d nn.conv3d nn.conv_transpose1d
+        nn.conv_transpose2d nn.conv_transpose3d nn.unfold nn.fold
     """,
     "transforms": """
         linearize jacfwd jacrev hessian hvp checkpoint custom_vjp custom_jvp vmap jit grad stop_gradient gradients
@@ -176,7 +177,8 @@ def test_options_that_were_planned() -> None:
         "argsort": ("stable", "descending", "axis"), "nn.gelu": ("approximate",),
         "nn.cross_entropy": ("weight", "label_smoothing", "ignore_index"),
         "nn.masked_cross_entropy": ("logits", "labels", "weights"), "gated_scan": ("a", "b", "axis"),
-        "vmap": ("in_axes", "out_axes"),
+        "vmap": ("in_axes", "out_axes"), "nn.conv2d": ("stride", "padding", "dilation", "groups", "layout"),
+        "nn.conv_transpose2d": ("output_padding",),
     }  # fmt: skip
     missing = [
         f"{name}({argument}=)" for name, arguments in wanted.items() for argument in arguments
