@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -22,8 +24,13 @@ origins: dict[Any, tuple[str, float]] = {}  # where each kernel's code came from
 _lock = open_after_fork(threading.Lock())
 
 
-def kernel_addresses(kernels: list[Kernel], target: Target) -> dict[int, int]:
-    """The native function of each kernel, by ``id``; each that was not seen before is a module of its own."""
+def kernel_addresses(
+    kernels: list[Kernel], target: Target, others: Sequence[Callable[[], object]] = ()
+) -> dict[int, int]:
+    """The native function of each kernel, by ``id``; each that was not seen before is a module of its own.
+
+    others: compile what else a program needs, if need be; they run at the same time.
+    """
     keys = {id(kernel): (target.isa_key, kernel.key) for kernel in kernels}
     with _lock:
         missing = {key: kernel for kernel in kernels if (key := keys[id(kernel)]) not in _addresses}
@@ -33,31 +40,34 @@ def kernel_addresses(kernels: list[Kernel], target: Target) -> dict[int, int]:
             if found is not None:
                 _enter(key, found, "disk", start)
                 del missing[key]
-        if missing:
-            _compile_all(missing, target)
+        # The longest first: the threads end at about the same time.
+        order = sorted(missing.items(), key=lambda item: -item[1].cost * len(item[1].stages))
+        _run_all([*others, *(partial(_compile, key, kernel, target) for key, kernel in order)], len(missing))
         return {identity: _addresses[key] for identity, key in keys.items()}
 
 
-def _compile_all(missing: dict[Any, Kernel], target: Target) -> None:
-    """Compile kernels in as many threads as programs run in."""
-    # The longest first: the threads end at about the same time.
-    order = sorted(missing.items(), key=lambda item: -item[1].cost * len(item[1].stages))
-    pending, faults = deque(order), deque[BaseException]()
+def _compile(key: Any, kernel: Kernel, target: Target) -> None:
+    start = perf_counter()
+    text = kernel_module({_NAMES[0]: kernel}, target)
+    _enter(key, object_cache.compile_and_keep(_source(key), _NAMES, text), "llvm", start)
+
+
+def _run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
+    """Run ``tasks`` in as many threads as programs run in, ``threads`` at most."""
+    pending, faults = deque(tasks), deque[BaseException]()
 
     def work() -> None:
         try:
             while pending and not faults:
                 try:
-                    key, kernel = pending.popleft()
+                    task = pending.popleft()
                 except IndexError:  # another thread took the last
                     return
-                start = perf_counter()
-                text = kernel_module({_NAMES[0]: kernel}, target)
-                _enter(key, object_cache.compile_and_keep(_source(key), _NAMES, text), "llvm", start)
+                task()
         except BaseException as fault:  # noqa: BLE001 (raised by the thread that waits for all)
             faults.append(fault)
 
-    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(get_num_threads(), len(missing)) - 1)]
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(get_num_threads(), threads) - 1)]
     for helper in helpers:
         helper.start()
     work()

@@ -42,6 +42,12 @@ class Step:
         return self.group.contraction
 
     @property
+    def engine(self) -> str | None:
+        """The dtype of the product that the contraction engine computes, if it is one."""
+        plan, target = self.contraction, self.group.target
+        return target.dtype.name if plan is not None and plan.library == "engine" and target is not None else None
+
+    @property
     def is_host(self) -> bool:
         """Whether it is a call of a library on the host."""
         return self.kernel is None and self.contraction is None

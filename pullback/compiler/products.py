@@ -119,6 +119,11 @@ def _function(dtype: str, target: Target) -> int:
     return object_cache.compile_text(contraction_ir(dtype, target), (name,))[name]
 
 
+def prepare(dtype: str, target: Target) -> None:
+    """Compile the engine for products of a dtype, if need be."""
+    _function(dtype, target)
+
+
 def has_tile(target: Target | None = None) -> bool:
     """Whether the engine has a register tile for the processor, or leaves its products to BLAS."""
     return (target or host()).has_fma

@@ -14,6 +14,7 @@ import ctypes
 import gc
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from sys import getrefcount
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
 from .memory import late_outputs
 from .plan import Plan, Step, make_plan, task_counts
-from .products import Follow
+from .products import Follow, prepare
 from .simplify import simplify
 from .values import Value, ValueBuilder, import_graph
 
@@ -129,7 +130,8 @@ class Program:
         self._pack = struct.Struct(f"={given}q").pack_into
         self._sites: list[Site] = []
         self.kernels = [step.kernel for step in plan.steps if step.kernel is not None]
-        addresses = kernel_addresses(self.kernels, target)
+        engines = {engine for step in plan.steps if (engine := step.engine) is not None}
+        addresses = kernel_addresses(self.kernels, target, [partial(prepare, dtype, target) for dtype in engines])
         self._segments, self._host_steps, scratch = self._link(addresses)
         self._arena_bytes = plan.arena_bytes + scratch
         self._run = driver.runner()
