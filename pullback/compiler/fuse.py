@@ -61,6 +61,7 @@ class Fuser:
         self.copies: dict[int, Value] = {}
         self.parts: dict[int, Value] = {}  # sums beside a row kernel, instead of partial reductions by themselves
         self.last_with_leaf: dict[int, Group] = {}
+        self._last_of_size: dict[tuple[int, int], Group] = {}  # by a leaf and the size of the group
         self._commits = 0
         self._awaited = 0  # bit mask of the groups that some other runs after
 
@@ -196,9 +197,9 @@ class Fuser:
             # A shared number saves no memory traffic; where launches do not count, each kernel keeps to few streams.
             if leaf.size == 1 and (value.size > MAX_SHARED_LAUNCH or not self.shares_launches):
                 continue
-            group = self.last_with_leaf.get(leaf.id)
-            if group is not None:
-                candidates.setdefault(group.number, group)
+            for group in (self.last_with_leaf.get(leaf.id), self._last_of_size.get((leaf.id, value.size))):
+                if group is not None:
+                    candidates.setdefault(group.number, group)
         for group in list(candidates.values())[:6]:
             if self.try_join(group, value, group.domain, group.reduced):
                 return
@@ -447,7 +448,7 @@ class Fuser:
             group.members.append(member)
             self.group_of[member.id] = group
         for leaf in leaves.values():
-            self.last_with_leaf[leaf.id] = group
+            self.last_with_leaf[leaf.id] = self._last_of_size[leaf.id, group.size] = group
         self.order(group, reads)
 
     def order(self, group: Group, reads: int) -> None:
