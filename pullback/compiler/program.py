@@ -74,8 +74,10 @@ def observe(observer: Observer | None) -> Observer | None:
 
 
 class Entry(NamedTuple):
-    """For who calls a program without going through it: ``call(record, [arena], *inputs, *outputs)``, addresses all.
+    """For who calls a program without going through it: ``call(record, [arena], *inputs, *outputs, *numbers)``, all of
+    them addresses but for an input that is a number: there 0 stands, and among the last its slot and bits.
 
+    slot, bits: the first input's slot, and for each input the function that gives a number's bits.
     sizes: bytes of the outputs.   rings: from which to take them, None for one to be allocated.
     answer: takes what ``call`` returns unless that is 0.   has_arena: an arena is an argument, to come from
     ``take_arena()`` and to be appended to ``arenas`` unless that is None.
@@ -83,6 +85,8 @@ class Entry(NamedTuple):
 
     call: Callable[..., Any]
     record: int
+    slot: int
+    bits: Sequence[Callable[[Any], int]]
     sizes: tuple[int, ...]
     rings: tuple[Ring | None, ...]
     answer: Callable[[Any], None]
@@ -323,12 +327,12 @@ class Program:
         return [fresh[number] if made else self._input(inputs, number) for made, number in self._outputs]
 
     def entry(self) -> Entry | None:
-        """The way in for inputs that are all buffers; None if the program has to be called."""
+        """The way in for buffers and numbers; None if the program has to be called."""
         if self._call is None or self.donations or not self._in_order:
             return None
         return Entry(
-            self._call, self._address, tuple(self._output_bytes), tuple(self._rings), self._answer,
-            self._arena_bytes > 0, self._take_arena, self._arenas,
+            self._call, self._address, FIRST_INPUT, self._numbers, tuple(self._output_bytes), tuple(self._rings),
+            self._answer, self._arena_bytes > 0, self._take_arena, self._arenas,
         )  # fmt: skip
 
     def _with_numbers(self, inputs: Sequence[Any]) -> tuple[list[int], list[int]]:

@@ -109,15 +109,16 @@ class KernelBuilder(ExpressionTable):
                 self._recomputing -= 1
         return self.load(value, index)
 
-    def _recompute_instead(self, value: Value, owner: Group) -> bool:
-        """Whether computing a value of another kernel again reads no more memory than loading it."""
+    def _recompute_instead(self, value: Value, owner: Group, depth: int = 0) -> bool:
+        """Whether computing a value of another kernel again reads no more memory than loading it. depth: of what it is
+        read by, and would be computed again too."""
         if value.id in self.demanded or owner.kind != "fused" or owner.stores:
             return False
         if value.kind == "shift":
             return True  # of a table that is in memory anyway
         if value.kind != "elementwise" or "fuse" in self.fuser.builder.without:
             return False
-        if value.op is None or value.op.cost > RECOMPUTE_COST or self._recomputing >= RECOMPUTE_DEPTH:
+        if value.op is None or value.op.cost > RECOMPUTE_COST or self._recomputing + depth >= RECOMPUTE_DEPTH:
             return False
         large = 0
         for operand in value.inputs:
@@ -129,7 +130,7 @@ class KernelBuilder(ExpressionTable):
             available = base.kind == "input" or base.id in self.demanded
             available = available or (group is not None and group.kind != "fused")
             if not available and not (
-                base.kind == "elementwise" and group is not None and self._recompute_instead(base, group)
+                base.kind == "elementwise" and group is not None and self._recompute_instead(base, group, depth + 1)
             ):
                 return False
         return large <= 1

@@ -1,13 +1,14 @@
 """The shortest way of a jitted call: Python written for the number of arguments and results.
 
-For a few tensors in and out, of a function that reads and rebinds nothing else, what is done at each call is so little
-that loops, lists and calls between functions cost more than the work. So it is written out, as ``dataclasses`` does
-with constructors: the checks of ``Shortcut.call``, the steps of ``Program.__call__``, one after the other.
+For a few tensors and numbers in and a few tensors out, of a function that reads and rebinds nothing else, what is done
+at each call is so little that loops, lists and calls between functions cost more than the work. So it is written out,
+as ``dataclasses`` does with constructors: the checks of ``Shortcut.call`` and the steps of ``Program.__call__``, one
+after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,15 +19,17 @@ from ..runtime.buffers import allocate, recycled
 from ..tensor import Tensor
 from .variant import MISS, Variant, new_result
 
+INT64 = range(-(1 << 63), 1 << 63)
 MAX_ARGUMENTS = 8
 MAX_RESULTS = 4
 
 _SOURCE = """
-def make(kinds, specs, rings, sizes, call, record, answer, take_arena, arenas, hold, modes):
+def make(kinds, specs, rings, sizes, bits, call, record, answer, take_arena, arenas, hold, modes):
     {kinds} = kinds
     {specs} = specs
     {rings} = rings
     {sizes} = sizes
+    {bits} = bits
     grad_enabled, default_float, mode = modes
 
     def direct(args, grad):
@@ -39,17 +42,14 @@ def make(kinds, specs, rings, sizes, call, record, answer, take_arena, arenas, h
         ):
             return MISS
         {arguments} = args
-        if {no_tensors} or {aliases}:
+        if {wrong_classes}:
             return MISS
         {nodes}
         if {wrong_types}:
             return MISS
-        {buffers}
-        if {pending}{changed}:
-            return MISS
         {outputs}
         {take_arena}
-        status = call({addresses})
+        status = call({given})
         {give_arena}
         if status:
             answer(status)
@@ -62,78 +62,88 @@ def make(kinds, specs, rings, sizes, call, record, answer, take_arena, arenas, h
 def direct_call(variant: Variant, kinds: Sequence[Any], modes: Sequence[Any]) -> Callable[..., Any] | None:
     """A function of the arguments and whether gradients are recorded, which gives the result or MISS.
 
-    kinds: class, shape, dtype, weak type and ``rg`` of the arguments, which are tensors. None if the call is not so
-    simple.
+    kinds: class, shape, dtype, weak type and ``rg`` of the arguments. None if the call is not so simple.
     """
-    parts = variant.direct_parts()
+    parts = variant.direct_parts(len(kinds))
     if parts is None or not 1 <= len(kinds) <= MAX_ARGUMENTS or not 1 <= len(parts.specs) <= MAX_RESULTS:
+        return None
+    classes = tuple([kind[0] for kind in kinds])
+    if not {Tensor, float, int}.issuperset(classes):
         return None
     entry = parts.entry
     recycles = tuple([ring is not None for ring in entry.rings])
     arena = 0 if not entry.has_arena else 1 if entry.arenas is None else 2
-    make = _maker(len(kinds), recycles, parts.is_single, arena, parts.hold is not None)
+    make = _maker(classes, parts.positions, entry.slot, recycles, parts.is_single, arena, parts.hold is not None)
     made: Callable[..., Any] = make(
-        kinds, parts.specs, entry.rings, entry.sizes, entry.call, entry.record, entry.answer, entry.take_arena,
-        entry.arenas, parts.hold, modes,
+        kinds, parts.specs, entry.rings, entry.sizes, entry.bits, entry.call, entry.record, entry.answer,
+        entry.take_arena, entry.arenas, parts.hold, modes,
     )  # fmt: skip
     return made
 
 
 @lru_cache(128)
-def _maker(count: int, recycles: tuple[bool, ...], is_single: bool, arena: int, watches: bool) -> Callable[..., Any]:
+def _maker(
+    classes: tuple[type, ...], positions: tuple[int, ...], slot: int, recycles: tuple[bool, ...], is_single: bool,
+    arena: int, watches: bool,
+) -> Callable[..., Any]:
     """The function ``make`` of ``_SOURCE``.
 
+    classes: of the arguments.   positions: for each input of the program, the argument.   slot: the first input's.
     recycles: for each output, whether its buffer comes from a ring.   arena: 0 none, 1 an allocated one, 2 one that is
     kept.   watches: whether names outside are to be looked at.
     """
-    inputs, outputs = range(count), range(len(recycles))
+    count, outputs = len(classes), range(len(recycles))
+    tensors = [k for k in range(count) if classes[k] is Tensor]
 
-    def listed(template: str, numbers: range) -> str:
+    def listed(template: str, numbers: Iterable[int]) -> str:
         return "".join([template.format(k) + ", " for k in numbers])
 
-    def alternatives(template: str, numbers: range) -> str:
-        return " or ".join([template.format(k) for k in numbers])
+    def lines(template: str, numbers: Iterable[int]) -> str:
+        return "\n        ".join([template.format(k) for k in numbers]) or "pass"
 
-    def lines(template: str, numbers: range) -> str:
-        return "\n        ".join([template.format(k) for k in numbers])
-
-    if count <= 3:
-        aliases = " or ".join([f"a{i} is a{k}" for k in inputs for i in range(k)]) or "False"
+    if len(tensors) <= 3:
+        same = [f"a{i} is a{k}" for k in tensors for i in tensors if i < k]
     else:
-        aliases = f"len({{{listed('id(a{})', inputs)}}}) != {count}"
-    arena_address = "arena.address, " if arena else ""
-    results = listed("new_result(o{0}, p{0})", outputs)
+        same = [f"len({{{listed('id(a{})', tensors)}}}) != {len(tensors)}"]
+    wrong_classes = [
+        f"type(a{k}) is not {cls.__name__}" + (f" or a{k} not in INT64" if cls is int else "")
+        for k, cls in enumerate(classes)
+    ]
+    wrong_types = [
+        f"n{k}.dtype is not d{k} or n{k}.shape != s{k} or n{k}.rg is not r{k} or n{k}.weak is not w{k} or "
+        f"n{k}.scope is not None or n{k}.trace is not None or (b{k} := n{k}.buffer) is None"
+        for k in tensors
+    ]
+    addresses = [f"b{k}.address" if classes[k] is Tensor else "0" for k in positions]
+    numbers = [
+        f"{slot + place}, t{place}(a{k})" for place, k in enumerate(positions) if classes[k] is not Tensor
+    ]
+    given = [
+        "record", *["arena.address"] * bool(arena), *addresses, *[f"o{k}.address" for k in outputs], *numbers,
+    ]
     source = _SOURCE.format(
         count=count,
-        kinds=listed("(_, s{0}, d{0}, w{0}, r{0})", inputs),
+        kinds=listed("(_, s{0}, d{0}, w{0}, r{0})", range(count)),
         specs=listed("p{}", outputs),
         rings=listed("g{}", outputs),
         sizes=listed("z{}", outputs),
-        arguments=listed("a{}", inputs),
-        no_tensors=alternatives("type(a{}) is not Tensor", inputs),
-        aliases=aliases,
-        nodes=lines("n{0} = a{0}._node", inputs),
-        wrong_types=alternatives(
-            "n{0}.dtype is not d{0} or n{0}.shape != s{0} or n{0}.rg is not r{0} or n{0}.weak is not w{0} "
-            "or n{0}.scope is not None or n{0}.trace is not None",
-            inputs,
-        ),
-        buffers=lines("b{0} = n{0}.buffer", inputs),
-        pending=alternatives("b{} is None", inputs),
-        changed=" or not hold()" if watches else "",
+        bits=listed("t{}", range(len(positions))) + "*_",
+        arguments=listed("a{}", range(count)),
+        wrong_classes=" or ".join([*wrong_classes, *same]),
+        nodes=lines("n{0} = a{0}._node", tensors),
+        wrong_types=" or ".join([*wrong_types, *["not hold()"] * watches]) or "False",
         outputs="\n        ".join([
-            f"o{k} = recycled(g{k}, z{k})" if recycled_ else f"o{k} = allocate(z{k})"
-            for k, recycled_ in enumerate(recycles)
+            f"o{k} = recycled(g{k}, z{k})" if again else f"o{k} = allocate(z{k})" for k, again in enumerate(recycles)
         ]),
         take_arena="arena = take_arena()" if arena else "pass",
-        addresses=f"record, {arena_address}{listed('b{}.address', inputs)}{listed('o{}.address', outputs)}",
+        given=", ".join(given),
         give_arena="arenas.append(arena)" if arena == 2 else "pass",
-        result="new_result(o0, p0)" if is_single else f"({results})",
+        result="new_result(o0, p0)" if is_single else f"({listed('new_result(o{0}, p{0})', outputs)})",
     )
     from ..compiler import program
 
     names: dict[str, Any] = {
-        "MISS": MISS, "Tensor": Tensor, "allocate": allocate, "dtypes": dtypes, "evaluate": evaluate,
+        "INT64": INT64, "MISS": MISS, "Tensor": Tensor, "allocate": allocate, "dtypes": dtypes, "evaluate": evaluate,
         "new_result": new_result, "program": program, "recycled": recycled,
     }  # fmt: skip
     exec(compile(source, f"{PACKAGE_DIRECTORY}<jitted call>", "exec"), names)

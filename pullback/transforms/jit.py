@@ -26,9 +26,10 @@ from ..graph.tracking import open_scope
 from ..runtime import evaluate as evaluation
 from ..tensor import Tensor
 from . import pytree
+from .direct import INT64
 from .guards import Guarded
 from .recording import leaf_kind, record
-from .shortcut import INT64, LEAVES, find_shortcut
+from .shortcut import LEAVES, find_shortcut
 from .variant import IN_LINE, MISS, Variant
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,11 +17,10 @@ from .. import dtypes
 from ..runtime import evaluate as evaluation
 from ..runtime.buffers import from_numpy
 from ..tensor import Tensor
-from .direct import direct_call
+from .direct import INT64, direct_call
 from .guards import Guarded
 from .variant import MISS, Seen, Variant
 
-INT64 = range(-(1 << 63), 1 << 63)
 LEAVES = frozenset({Tensor, np.ndarray, float, int, bool, str})  # arguments that are one leaf
 
 # Appends the leaves of a tree to a list; false if it has not the structure that the walk was made for.
@@ -142,7 +141,7 @@ def find_shortcut(
     if len(set(map(id, tensors))) != len(tensors):
         return None
     if all(type(arg) in LEAVES for arg in args):
-        made = direct_call(variant, [_kind(leaf) for leaf in leaves], modes) if len(tensors) == len(args) else None
+        made = direct_call(variant, [_kind(leaf) for leaf in leaves], modes)
         return made or Shortcut(args, None, leaves, variant, modes).call
     walks = [_below(arg) for arg in args]
     if _no_walk in walks:

@@ -124,11 +124,12 @@ class Seen:
 class DirectParts(NamedTuple):
     """What a call that is nothing but a program over its arguments needs.
 
-    specs: of the results.   is_single: one result, else a tuple.   hold: whether names outside still have their values;
-    None if there are none.
+    positions: for each input of the program, the leaf.   specs: of the results.   is_single: one result, else a tuple.
+    hold: whether names outside still have their values; None if there are none.
     """
 
     entry: Entry
+    positions: tuple[int, ...]
     specs: tuple[Spec, ...]
     is_single: bool
     hold: Callable[[], bool] | None
@@ -247,16 +248,18 @@ class Variant:
                 return MISS
             return self._run(leaves, nodes, [node.buffer for node in nodes])
 
-    def direct_parts(self) -> DirectParts | None:
-        """For a function written for such calls; None where this one is to be called."""
-        if not self._is_pure or self._ranges or self._pick is not None or not (self._is_single or self._is_tuple):
+    def direct_parts(self, count: int) -> DirectParts | None:
+        """For a function written for such calls, with ``count`` leaves; None where this one is to be called."""
+        if not self._is_pure or self._ranges or not (self._is_single or self._is_tuple):
             return None
         from ..compiler.program import Program
 
         program = self._execute.__self__
         entry = program.entry() if type(program) is Program else None
         hold = None if self._surroundings is None else self._surroundings.hold
-        return None if entry is None else DirectParts(entry, self._specs, self._is_single, hold)
+        arguments = self._plan.arguments
+        positions = tuple(range(count)) if arguments is None else tuple([position for position, _ in arguments])
+        return None if entry is None else DirectParts(entry, positions, self._specs, self._is_single, hold)
 
     def _run(self, leaves: Sequence[Any], nodes: list[Any] | None, values: list[Any] | None) -> Any:
         plan = self._plan
