@@ -81,7 +81,7 @@ def batches(jitted: Callable[..., Any], sizes: tuple[int, ...]) -> int:
 
 def test_a_jitted_step_of_any_batch_size_is_compiled_once() -> None:
     """A network trained on batches of all sizes, the last and shorter ones of an epoch among them."""
-    model = pb.nn.Sequential(pb.nn.Linear(40, 32), pb.nn.ReLU(), pb.nn.Linear(32, 10))
+    model = pb.nn.Sequential(pb.nn.Linear(40, 30), pb.nn.ReLU(), pb.nn.Linear(30, 10))
     optimizer = pb.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     @pb.jit
