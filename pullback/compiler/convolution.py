@@ -18,6 +18,7 @@ from .. import dtypes
 from ..ops.convolution import LEAD, spread_extent
 from ..ops.registry import by_name
 from ..shapes import size_of
+from .products import has_tile
 from .views import row_major
 
 if TYPE_CHECKING:
@@ -266,8 +267,9 @@ def convolution(
     build = _Builder(b, node)
     if 0 in (*shape, *x.shape, *w.shape):
         return build.broadcast(build.zero(dtype), shape)
-    if dtype.kind == "f" and dtype.itemsize < 4:
-        # Before the windows are taken: an element is in many of them.
+    is_matrix = has_tile() and w.shape[1] > 1
+    if dtype.kind == "f" and dtype.itemsize < 4 and not is_matrix:
+        # Before the windows are taken: an element is in many of them. (The engine widens as it packs.)
         wide = _convolution(build, build.cast(x, dtypes.float32), build.cast(w, dtypes.float32), attrs, shape)
         return build.cast(wide, dtype)
     return _convolution(build, x, w, attrs, shape)
