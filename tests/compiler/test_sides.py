@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pullback as pb
 from pullback.compiler import options
 from pullback.compiler.program import compile_program
+from pullback.compiler.validate import validate_kernel
+from pullback.errors import CompileError
 from pullback.graph.graph import Graph
 
 F = pb.nn.functional
@@ -103,3 +107,13 @@ def test_the_same_bits_for_any_number_of_threads():
     finally:
         pb.set_num_threads(before)
     assert all(result == results[0] for result in results)
+
+
+def test_the_validator_sees_a_fault():
+    w = normal(64)
+    (kernel,) = (k for k in kernels_of(layer_norm_gradients, normal(512, 64), w, w, normal(512, 64)) if k.sides)
+    validate_kernel(kernel)
+    for change in ({"stage": 9}, {"dtype": "float64"}, {"access": kernel.stages[-1].stores[0][0]}):
+        broken = replace(kernel, sides=[replace(kernel.sides[0], **change), *kernel.sides[1:]])
+        with pytest.raises(CompileError):
+            validate_kernel(broken)

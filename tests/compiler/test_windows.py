@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pullback as pb
 from pullback.compiler import options
 from pullback.compiler.program import compile_program
+from pullback.compiler.validate import validate_kernel
+from pullback.errors import CompileError
 from pullback.graph.graph import Graph
 
 F = pb.nn.functional
@@ -127,3 +131,13 @@ def test_the_same_bits_for_any_number_of_threads():
     finally:
         pb.set_num_threads(before)
     assert all(each == found[0] for each in found)
+
+
+def test_the_validator_sees_a_read_out_of_bounds():
+    (kernel,) = kernels_of(lambda x: pad(x, (1, 1), (1, 1)) * 2, X)
+    validate_kernel(kernel)
+    (number,) = (n for n, expression in enumerate(kernel.expressions) if expression[0] == "guarded")
+    expressions = list(kernel.expressions)
+    expressions[number] = (*expressions[number][:3], expressions[number][3][1:])
+    with pytest.raises(CompileError, match="behind a guard"):
+        validate_kernel(replace(kernel, expressions=expressions))
