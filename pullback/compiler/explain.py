@@ -84,6 +84,14 @@ def _describe(step: Step) -> StepReport:
             flops += after.flops or 0.0
         return StepReport(step.wave, "product", computes, shape, read, written, flops)
     (target,) = step.writes
+    attention = step.attention
+    if attention is not None:
+        shape = (
+            f"{attention.batch} x {attention.heads} of {attention.queries} x {attention.keys} x "
+            f"{_times(tuple(sorted({attention.depth, attention.width})))}"
+        )
+        computes = f"{target.dtype.name} {target.name}"
+        return StepReport(step.wave, "attention", computes, shape, read, written, attention.flops)
     return StepReport(step.wave, "host", target.name, _times(target.shape), read, written, None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import CompileError
+from .attention import AttentionPlan
 from .contraction import ContractionPlan
 from .follow import attach_followers
 from .fuse import Fuser
@@ -42,6 +43,10 @@ class Step:
         return self.group.contraction
 
     @property
+    def attention(self) -> AttentionPlan | None:
+        return self.group.attention
+
+    @property
     def engine(self) -> str | None:
         """The dtype of the product that the contraction engine computes, if it is one."""
         plan, target = self.contraction, self.group.target
@@ -50,7 +55,7 @@ class Step:
     @property
     def is_host(self) -> bool:
         """Whether it is a call of a library on the host."""
-        return self.kernel is None and self.contraction is None
+        return self.kernel is None and self.contraction is None and self.attention is None
 
 
 @dataclass
@@ -111,6 +116,8 @@ def _step(fuser: Fuser, group: Group, demanded: dict[int, Value]) -> Step | None
         return None
     if group.contraction is not None:
         reads = [group.contraction.left.base, group.contraction.right.base]
+    elif group.attention is not None:
+        reads = [operand.base for operand in group.attention.operands]
     else:
         reads = [fuser.materialise(operand) for operand in target.inputs]
     for value in reads:

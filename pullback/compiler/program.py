@@ -29,7 +29,7 @@ from ..runtime.buffers import RECYCLED_BYTES, Buffer, Ring, allocate, new_ring, 
 from ..runtime.calling import ERROR_WORDS
 from . import options
 from .cache import kernel_addresses
-from .contraction import ContractionPlan
+from .contraction import ContractionPlan, Operand
 from .fuse import fuse
 from .llvm.layout import ParameterLayout, column_block, walk_scratch
 from .llvm.target import Target, host
@@ -210,6 +210,10 @@ class Program:
         """None for a host call."""
         if step.contraction is not None:
             return self._product_launch(step.contraction, step, addresses)
+        if step.attention is not None:
+            (value,) = step.writes
+            places = [self._place_of(operand) for operand in step.attention.operands]
+            return step.attention.launch(value.dtype.name, places, self.slot_of(value), self._target)
         return None if step.kernel is None else self._kernel_launch(step.kernel, addresses[id(step.kernel)])
 
     def _kernel_launch(self, kernel: Kernel, address: int) -> driver.Launch:
@@ -258,15 +262,18 @@ class Program:
         total, grain = task_counts(kernel, block)
         return driver.Launch(address, params, total, grain, scratch)
 
+    def _place_of(self, operand: Operand) -> tuple[int, int]:
+        """Slot and byte offset of an operand's first element."""
+        slot, start = self.slot_of(operand.base)
+        return slot, start + operand.offset * operand.base.dtype.itemsize
+
     def _product_launch(self, plan: ContractionPlan, step: Step, addresses: dict[int, int]) -> driver.Launch:
         value = step.group.target
         if value is None:
             raise CompileError(f"step {step.number} is a product of nothing")
         only = step.kernel is not None and value not in step.writes
         places = [(NULL, 0) if only else self.slot_of(value)]
-        for operand in (plan.right, plan.left):
-            slot, start = self.slot_of(operand.base)
-            places.insert(0, (slot, start + operand.offset * operand.base.dtype.itemsize))
+        places = [self._place_of(plan.left), self._place_of(plan.right), *places]
         follow = None
         if step.kernel is not None:
             params = self._kernel_launch(step.kernel, addresses[id(step.kernel)]).params

@@ -383,6 +383,12 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
     return b.make(fold, (product,), (axes, False), shape, dtype, node)
 
 
+def _attend(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    """Without queries or keys there is nothing to attend to."""
+    q, k = inputs[:2]
+    return filled(b, 0, shape, dtype) if not q.size or not k.size else None
+
+
 def _arrange(
     b: ValueBuilder, x: Value, order: tuple[int, ...], trailing: int = 0, gap: tuple[int, int] = (0, 0)
 ) -> Value:
@@ -436,6 +442,7 @@ RULES: dict[str, Rule] = {
     "broadcast_to": _broadcast,
     "permute": _permute,
     "slice": _slice,
+    "attention": _attend, "attention_gradient": _attend,
     "dot_general": _contract,
     "convolution": convolution.convolution,
     "vector_norm": expand.vector_norm,

@@ -36,6 +36,7 @@ Kind = Literal[
     "pad",
     "concat",
     "contraction",  # dot_general
+    "attention",    # a kernel of its own for scores, softmax and weighted sums
     "custom",       # no computation of its own: carries a derivative rule or a name
     "host",         # run by a library between two native segments: sorting, LAPACK
 ]

@@ -81,10 +81,10 @@ def group_words(axes: list[tuple[int, ...]]) -> list[int]:
 def contraction_ir(dtype: str, target: Target) -> str:
     """The module for operands and results of ``dtype``: float16 and bfloat16 are summed in float32, the others in
     themselves."""
-    return _Library(dtype, target).text()
+    return ContractionLibrary(dtype, target).text()
 
 
-class _Library:
+class ContractionLibrary:
     """Writes the functions of one dtype."""
 
     def __init__(self, dtype: str, target: Target) -> None:
@@ -98,17 +98,20 @@ class _Library:
         self.declares: dict[str, str] = {}
 
     def text(self) -> str:
+        """The module that computes whole contractions."""
+        functions = [*self.parts(), self._copy_out(), self._follow(), self._contract()]
+        return "\n".join([*self.declares.values(), *functions])
+
+    def parts(self) -> list[str]:
+        """What other engines are made of, too: offsets, packing, tiles, and panels of rows."""
         tile = self.tile
         functions = [self._offsets(), self._is_run()]
         functions += [self._pack(size) for size in sorted({tile.rows, tile.few_rows, tile.columns})]
         for rows in (tile.rows, tile.few_rows):
             functions += [self._tile(rows, direct=False), self._tile(rows, direct=True)]
-        functions += [self._copy_tile(), self._row_panels(direct=False), self._row_panels(direct=True)]
-        functions += [self._copy_out(), self._follow()]
-        functions.append(self._contract())
-        return "\n".join([*self.declares.values(), *functions])
+        return [*functions, self._copy_tile(), self._row_panels(direct=False), self._row_panels(direct=True)]
 
-    def _function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:
+    def function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:
         return Function(name, arguments, self.target, self.tile.lanes, self.declares, is_public)
 
     # -- where elements are -------------------------------------------------------------------------------------------
@@ -116,7 +119,7 @@ class _Library:
     def _offsets(self) -> str:
         """Byte offsets of elements ``first`` to ``first + count`` of a group under one of its strides; then the last
         one again, up to ``padded``."""
-        f = self._function(
+        f = self.function(
             "offsets", ("ptr", "out"), ("ptr", "group"), ("i64", "column"), ("i64", "first"), ("i64", "count"),
             ("i64", "padded"),
         )  # fmt: skip
@@ -155,7 +158,7 @@ class _Library:
 
     def _is_run(self) -> str:
         """Whether ``count`` offsets follow each other element by element: 1 or 0 into ``out``."""
-        f = self._function("is_run", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
+        f = self.function("is_run", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
         first = f.word("%offsets", 0)
         wrong = f.variable()
         f.set(wrong, 0)
@@ -176,7 +179,7 @@ class _Library:
 
         k_run: the offsets along k follow each other. The last vector may be written up to a vector beyond the panel.
         """
-        f = self._function(
+        f = self.function(
             f"pack{rows}", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
             ("i64", "k_run"),
         )  # fmt: skip
@@ -288,7 +291,7 @@ class _Library:
         direct: A is read in place; its rows are ``a_row`` bytes apart and elements along k follow each other.
         """
         name = f"tile{rows}{'direct' if direct else ''}"
-        f = self._function(
+        f = self.function(
             name, ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "b_step"), ("i64", "count"), ("ptr", "c"),
             ("i64", "c_row"), ("i64", "valid"), ("i64", "add"),
         )  # fmt: skip
@@ -350,7 +353,7 @@ class _Library:
 
     def _copy_tile(self) -> str:
         """``rows`` by ``columns`` sums from ``source`` to ``target``."""
-        f = self._function(
+        f = self.function(
             "copy_tile", ("ptr", "target"), ("i64", "target_row"), ("ptr", "source"), ("i64", "source_row"),
             ("i64", "rows"), ("i64", "columns"),
         )  # fmt: skip
@@ -379,11 +382,11 @@ class _Library:
 
     def _row_panels(self, direct: bool) -> str:
         """One panel of B against ``rows`` rows of A, in tiles of both heights."""
-        f = self._function(
+        f = self.function(
             f"rows{'direct' if direct else ''}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "b_step"),
             ("i64", "count"), ("ptr", "c"), ("i64", "c_row"), ("i64", "rows"), ("i64", "columns"), ("i64", "add"),
         )  # fmt: skip
-        tall, few, _ = self._split_rows(f, "%rows")
+        tall, few, _ = self.split_rows(f, "%rows")
         above = f.mul(tall, self.tile.rows)
         suffix = "direct" if direct else ""
 
@@ -422,7 +425,7 @@ class _Library:
         f.loop(above, end, self.tile.few_rows, lambda row: call(self.tile.few_rows, row))
         return f.text()
 
-    def _split_rows(self, f: Function, rows: str) -> tuple[str, str, str]:
+    def split_rows(self, f: Function, rows: str) -> tuple[str, str, str]:
         """How many high and how many low tiles cover ``rows`` with the least work, and how many rows they have."""
         high, low = self.tile.rows, self.tile.few_rows
         whole, rest = f.div(rows, high), f.rem(rows, high)
@@ -448,7 +451,7 @@ class _Library:
 
     def _copy_out(self) -> str:
         """The block at ``block`` to the elements of C at its rows' and columns' offsets."""
-        f = self._function(
+        f = self.function(
             "copy_out", ("ptr", "block"), ("i64", "block_row"), ("i64", "count"), ("i64", "width"), ("ptr", "c"),
             ("ptr", "rows"), ("ptr", "columns"),
         )  # fmt: skip
@@ -488,7 +491,7 @@ class _Library:
     def _follow(self) -> str:
         """Call the kernel that follows on rows ``row`` to ``row + count`` of the whole C, columns ``column`` to
         ``column + width``; ``block`` is where the first of these rows is in scratch."""
-        f = self._function(
+        f = self.function(
             "follow", ("ptr", "record"), ("ptr", "slots"), ("ptr", "copy"), ("i64", "row"), ("i64", "count"),
             ("i64", "column"), ("i64", "width"), ("ptr", "block"), ("i64", "block_row"),
         )  # fmt: skip
@@ -520,7 +523,7 @@ class _Library:
 
     def _contract(self) -> str:
         """``void(slots, params, lo, hi, scratch)``: tasks lo to hi, each a block of C of one product of the batch."""
-        f = self._function(
+        f = self.function(
             function_name(self.dtype), ("ptr", "slots"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"),
             ("ptr", "scratch"), is_public=True,
         )  # fmt: skip
@@ -588,7 +591,7 @@ class _Library:
                     here = f.min(p["row_block"], f.sub(height, r0))
 
                     def pack_a() -> None:
-                        tall, _, padded = self._split_rows(f, here)
+                        tall, _, padded = self.split_rows(f, here)
                         offsets(space["rows"], "m", 0, f.add(m0, r0), here, padded)
                         above = f.mul(tall, self.tile.rows)
 

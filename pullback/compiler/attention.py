@@ -1,0 +1,180 @@
+"""Attention as a step of a program: what it reads, and its launch. See llvm/attention.py."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..runtime import object_cache
+from ..runtime.driver import Launch, get_num_threads
+from .contraction import Operand
+from .llvm.attention import GROUPS, PARAMETERS, attention_ir, attention_name
+from .llvm.contraction import group_words, tile_for
+from .llvm.target import Target, host
+from .products import Axis, collapsed
+from .values import Value
+from .views import row_major
+
+if TYPE_CHECKING:
+    from .fuse import Fuser
+
+MAX_ROWS = 256  # queries of a task: keys and values are packed once for all of them
+# Rows and keys of a block of scores, forward and backward: the cache next to the core's own holds it.
+BLOCK = {False: (48, 512), True: (96, 256)}
+EVERYTHING = 1 << 40  # a bound that bounds nothing
+
+
+@dataclass
+class AttentionPlan:
+    """An attention (or its gradient) of ``batch`` x ``heads`` queries, ``shared`` of whose heads have the same keys.
+
+    operands: q, k, v, then the output with the logarithms behind it and the output's gradient (backward), then the mask
+        if there is one.   strides: of q, k, v and the mask, in elements.
+    """
+
+    backward: bool
+    operands: list[Operand]
+    strides: list[tuple[int, ...]]
+    mask: str
+    batch: int
+    heads: int
+    shared: int
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    scale: float
+    low: int
+    high: int
+
+    @property
+    def flops(self) -> float:
+        """Of the products, were no key left out."""
+        pairs = 2.0 * self.batch * self.heads * self.queries * self.keys
+        return pairs * (3 * self.depth + 2 * self.width if self.backward else self.depth + self.width)
+
+    def launch(self, dtype: str, places: list[tuple[int, int]], result: tuple[int, int], target: Target) -> Launch:
+        """``places``: slot and byte offset of each operand's first element; ``result``: of the result's."""
+        size = 4 if dtype == "float32" else 8
+        tile = tile_for(target, dtype)
+        rows, items = self.shared * self.queries, self.batch * self.heads // self.shared
+        part, key_block = BLOCK[self.backward]
+        key_block = min(key_block, _up(self.keys, tile.columns))
+        part = min(part, rows)
+        row_block = min(rows, MAX_ROWS)
+        if not self.backward:
+            # Rows do not depend on each other: blocks so small that every thread has some.
+            wanted = max(1, 2 * get_num_threads() // max(items, 1))
+            row_block = min(row_block, max(part, _up(-(-rows // wanted), part)))
+        row_blocks = -(-rows // row_block)
+        values = {**dict.fromkeys(PARAMETERS, 0), **self._places(places, result, size)}
+        values |= {
+            "rows": rows, "queries": self.queries, "keys": self.keys, "depth": self.depth, "width": self.width,
+            "row_block": row_block, "row_blocks": row_blocks, "part": part, "key_block": key_block,
+            "k_row": self.strides[1][2] * size, "v_row": self.strides[2][2] * size, "scale": _bits(self.scale, size),
+            "low": self.low, "high": self.high,
+        }  # fmt: skip
+        if self.mask != "none":
+            values["mask_step"] = self.strides[3][3] * (1 if self.mask == "choose" else size)
+        depth, width = _up(self.depth, tile.columns), _up(self.width, tile.columns)
+        table = row_block + 2 * tile.rows
+        longest = max(part, key_block) + 2 * tile.rows
+        scratch = 0
+        for name, nbytes in {
+            "q_rows": 8 * table, "out_rows": 8 * table, "mask_rows": 8 * table,
+            "key_rows": 8 * (key_block + 2 * tile.rows), "value_rows": 8 * key_block, "depth": 8 * depth,
+            "width": 8 * width, "part": 8 * part,
+            "a": longest * max(self.depth, self.width, part) * size, "b": part * max(depth, width) * size,
+            "keys": key_block * self.depth * size,
+            "values": key_block * (2 * max(width, depth) if self.backward else width) * size,
+            "scores": part * key_block * size, "second": part * key_block * size * self.backward,
+            "sums": row_block * (depth if self.backward else width) * size,
+            "key_sums": self.keys * depth * size * self.backward,
+            "value_sums": self.keys * width * size * self.backward,
+            "largest": row_block * size, "total": row_block * size,
+        }.items():  # fmt: skip
+            values[f"at_{name}"] = scratch
+            scratch += _up(nbytes, 64) + 128  # a vector may be written behind a panel
+        params = [*values.values()]
+        for axes in self._groups(size):
+            params += group_words(axes)
+        address = _function(dtype, self.mask, self.backward, target)
+        return Launch(address, params, items if self.backward else items * row_blocks, 1, scratch)
+
+    def _places(self, places: list[tuple[int, int]], result: tuple[int, int], size: int) -> dict[str, int]:
+        outputs = self.batch * self.heads * self.queries * self.width * size
+        found = dict(zip(("q", "k", "v"), places))
+        if self.mask != "none":
+            found["mask"] = places[-1]
+        if self.backward:
+            found["out"], found["dout"] = places[3:5]
+            q_bytes = self.batch * self.heads * self.queries * self.depth * size
+            k_bytes = self.batch * self.heads // self.shared * self.keys * self.depth * size
+            slot, start = result
+            found |= {"dq": result, "dk": (slot, start + q_bytes), "dv": (slot, start + q_bytes + k_bytes)}
+        else:
+            found["out"] = result
+        found["lse"] = found["out"][0], found["out"][1] + outputs
+        parts = enumerate(("slot", "offset"))
+        return {f"{name}_{part}": place[i] for i, part in parts for name, place in found.items()}
+
+    def _groups(self, size: int) -> list[list[Axis]]:
+        (q_batch, q_head, q_row, _), (k_batch, k_head, *_), (v_batch, v_head, *_) = self.strides[:3]
+        groups, shared = self.heads // self.shared, self.shared
+        m_batch, m_head, m_row = (0, 0, 0) if self.mask == "none" else self.strides[3][:3]
+        unit = 1 if self.mask == "choose" else size
+        items: list[Axis] = [
+            (self.batch, q_batch * size, k_batch * size, v_batch * size),
+            (groups, q_head * shared * size, k_head * size, v_head * size),
+        ]
+        masks: list[Axis] = [(self.batch, m_batch * unit), (groups, m_head * shared * unit)]
+        rows: list[Axis] = [(shared, q_head * size, 0, m_head * unit), (self.queries, q_row * size, 0, m_row * unit)]
+        found = {"items": collapsed(items), "item_masks": collapsed(masks), "rows": collapsed(rows)}
+        return [found[name] for name in GROUPS]
+
+
+@cache
+def _function(dtype: str, mask: str, backward: bool, target: Target) -> int:
+    name = attention_name(dtype, mask, backward)
+    return object_cache.compile_text(attention_ir(dtype, mask, backward, target), (name,))[name]
+
+
+def plan_attention(fuser: Fuser, value: Value) -> AttentionPlan:
+    """How to compute ``value``, an ``attention`` or ``attention_gradient``."""
+    backward = value.name == "attention_gradient"
+    scale, low, high = value.attrs
+    q, k, v = value.inputs[:3]
+    rest = value.inputs[5 if backward else 3 :]
+    operands, strides = [], []
+    for operand in (q, k, v, *rest):
+        base, offset, steps = fuser.strided(operand)
+        if operand in (q, k, v) and steps[3] != 1 and operand.shape[3] != 1:
+            base, offset, steps = fuser.copy_of(operand), 0, row_major(operand.shape)
+        operands.append(Operand(base, offset))
+        strides.append(steps)
+    if backward:
+        operands[3:3] = [Operand(fuser.materialise(operand), 0) for operand in value.inputs[3:5]]
+    mask = "none" if not rest else "choose" if rest[0].dtype.kind == "b" else "add"
+    if rest and strides[3][3] not in (0, 1):
+        operands[-1], strides[3] = Operand(fuser.copy_of(rest[0]), 0), row_major(rest[0].shape)
+    batch, heads, queries, depth = q.shape
+    return AttentionPlan(
+        backward, operands, strides, mask, batch, heads, heads // k.shape[1], queries, k.shape[2], depth, v.shape[3],
+        scale, -EVERYTHING if low is None else low, EVERYTHING if high is None else high,
+    )  # fmt: skip
+
+
+def has_attention() -> bool:
+    """Whether the processor has what the kernel is made of."""
+    return host().has_fma
+
+
+def _bits(number: float, size: int) -> int:
+    return int(struct.unpack("<i", struct.pack("<f", number))[0] if size == 4 else
+               struct.unpack("<q", struct.pack("<d", number))[0])  # fmt: skip
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
