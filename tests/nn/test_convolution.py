@@ -245,6 +245,7 @@ def test_half_types_accumulate_in_float32(dtype):
     for function in (
         lambda x, w: nn.conv2d(x, w, padding=1, stride=2),
         lambda x, w: nn.conv_transpose2d(x, w.swapaxes(0, 1), stride=2),
+        lambda x, w: nn.conv2d(x, w.reshape((512, 1, 3, 3))[:64], groups=64),
         lambda x, w: pb.grad(lambda w: pb.sum(nn.conv2d(x, w).astype("float32")))(w),
     ):
         found = function(x, w)
