@@ -42,7 +42,16 @@ from .simplify import simplify
 from .values import Value, ValueBuilder, import_graph
 
 ERROR, SCRATCH, NULL, ARENA, FIRST_INPUT = 0, 1, 2, 3, 4  # slots; NULL holds 0
-UNSHARED = 3  # references to a buffer that only its node and the caller's list hold, plus getrefcount's own
+
+
+def _count_unshared() -> int:
+    """The references that this interpreter counts of a buffer that only its node and the caller's list hold."""
+    buffers = {"node": Buffer(0, 0, None)}
+    inputs = list(buffers.values())
+    return getrefcount(inputs[0])
+
+
+UNSHARED = _count_unshared()
 
 
 class Site:
