@@ -77,11 +77,24 @@ class _Builder(VectorBuilder):
         report, go_on = self.labels("bad"), self.labels("good")
         self.lines.append(f"  br i1 {some}, label %{report}, label %{go_on}")
         self.lines.append(f"{report}:")
-        count = f"llvm.cttz.i{self.width}"
-        self.declares[count] = f"declare i{self.width} @{count}(i{self.width}, i1)"
-        lane = self.emit(f"call i{self.width} @{count}(i{self.width} {lanes}, i1 true)")
-        which = self.emit(f"extractelement {self.typed(index)}, i{self.width} {lane}")
-        self.lines.append(f"  call void @record_bad_index(ptr %slots, i64 {self.site}, i64 {which}, i64 {size})")
+        bits = f"i{self.width}"
+        count = f"llvm.cttz.{bits}"
+        self.declares[count] = f"declare {bits} @{count}({bits}, i1)"
+        # In a function of its own: there are many checks, each little code.
+        first = f"record_first_bad_index.v{self.width}"
+        self.declares[first] = f"""
+define internal void @{first}(ptr %slots, i64 %site, {self.type("i64")} %index, {bits} %lanes, \
+i64 %size) noinline cold {{
+  %lane = call {bits} @{count}({bits} %lanes, i1 true)
+  %which = extractelement {self.type("i64")} %index, {bits} %lane
+  call void @record_bad_index(ptr %slots, i64 %site, i64 %which, i64 %size)
+  ret void
+}}
+"""
+        self.lines.append(
+            f"  call void @{first}(ptr %slots, i64 {self.site}, {self.typed(index)}, {bits} {lanes}, "
+            f"i64 {size})"
+        )
         self.lines.append(f"  br label %{go_on}")
         self.lines.append(f"{go_on}:")
 
