@@ -247,3 +247,13 @@ def test_positions_that_count_need_no_check_and_go_in_parallel():
     np.testing.assert_array_equal(got, want)
     with pytest.raises(IndexError, match="out of range for size 250"):
         pb.eval(pb.jit(lambda x: x[pb.arange(300), 0])(x[:250]))
+
+
+def test_an_index_that_all_columns_share_behind_a_mask():
+    x = np.arange(8.0).reshape(2, 2, 2)
+    index = np.array([1, 0, 1, -1])
+    got = on_threads(lambda: pb.take(x, index, axis=0).sum(0))
+    np.testing.assert_array_equal(got, x[index].sum(0))
+    np.testing.assert_array_equal(on_threads(lambda: pb.take(x, index, axis=0).max(0)), x[index].max(0))
+    wide = np.random.default_rng(0).standard_normal((5, 70))
+    np.testing.assert_allclose(on_threads(lambda: pb.take(wide, index, axis=0).sum(0)), wide[index].sum(0), rtol=1e-12)

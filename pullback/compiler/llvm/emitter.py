@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...dtypes import by_name
@@ -354,8 +354,9 @@ class KernelEmitter:
         if self.width == 1 or not self.uniform[number] or by_name(expression_dtype(expression)).kind not in "iu":
             return self.evaluate(number, point, env)
         known = expression_arguments(expression)
+        alone = replace(point, mask=None)  # it does not depend on which lanes there are
         with self.one_lane({argument: env[argument] for argument in known}) as narrow:
-            value = self.evaluate(number, point, narrow)
+            value = self.evaluate(number, alone, narrow)
             scalar = self.b.first(value)
         return self.b.splat(scalar, value.dtype)
 
