@@ -23,6 +23,7 @@ from ..ops import reduction as fold
 from ..ops.norm import vector_norm
 from ..shapes import broadcast_shapes, normalize_axes, normalize_axis, reduced_shape, size_of
 from ..tensor import Tensor
+from .composite import composite
 from .convert import ArrayLike, as_node, cast_node, promote, scalar_node
 from .elementwise import truth
 
@@ -262,6 +263,7 @@ def _divisor(
     return ops.maximum(ops.subtract(count, fewer), 0) if fewer else count
 
 
+@composite
 def mean(
     x: ArrayLike, /, axis: Axis = None, dtype: Any = None, keepdims: bool = False, where: ArrayLike | None = None
 ) -> Tensor:
@@ -290,6 +292,7 @@ def _centred(node: Node, axes: tuple[int, ...], mask: Node | None) -> Node:
     return ops.where(mask, ops.subtract(chosen, mean_node(chosen, axes, True, mask=mask)), 0)
 
 
+@composite
 def var(
     x: ArrayLike,
     /,
@@ -309,6 +312,7 @@ def var(
     return Tensor(cast_node(variance_node(node, axes, keepdims, correction if ddof is None else ddof, mask), result))
 
 
+@composite
 def std(
     x: ArrayLike,
     /,
@@ -329,6 +333,7 @@ def std(
     return Tensor(cast_node(ops.divide(vector_norm(_centred(node, axes, mask), axes, keepdims), root), result))
 
 
+@composite
 def logsumexp(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """``log(sum(exp(x)))`` without overflow. Over -inf alone (or nothing): -inf, with gradient 0. With +inf: inf."""
     node, axes, result = statistic_operand(x, axis, None, "logsumexp")
