@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..api.composite import composite
 from ..api.convert import promote
 from ..errors import ArgumentError, ShapeError
 from ..graph.node import Node
@@ -225,6 +226,7 @@ def _conv(
     return given.finished(convolution(given.grouped(), w, steps, pairs, None, gaps))
 
 
+@composite
 def conv1d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
     layout: str = "channels_first",
@@ -249,6 +251,7 @@ def conv1d(
     return _conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups, layout)
 
 
+@composite
 def conv2d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
     layout: str = "channels_first",
@@ -258,6 +261,7 @@ def conv2d(
     return _conv("conv2d", 2, x, weight, bias, stride, padding, dilation, groups, layout)
 
 
+@composite
 def conv3d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
     layout: str = "channels_first",
@@ -307,6 +311,7 @@ def _conv_transpose(
     return given.finished(convolution(given.grouped(), w, (1,) * rank, tuple(pairs), steps, gaps))
 
 
+@composite
 def conv_transpose1d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, layout: str = "channels_first",
@@ -328,6 +333,7 @@ def conv_transpose1d(
     )
 
 
+@composite
 def conv_transpose2d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, layout: str = "channels_first",
@@ -339,6 +345,7 @@ def conv_transpose2d(
     )
 
 
+@composite
 def conv_transpose3d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, layout: str = "channels_first",

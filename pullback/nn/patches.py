@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..api.composite import composite
 from ..api.convert import as_node
 from ..errors import ArgumentError, ShapeError
 from ..graph.node import Node
@@ -42,6 +43,7 @@ def _positions(op: str, extents: Ints, taps: Ints, gaps: Ints, pairs: Pairs, ste
     return tuple(found)
 
 
+@composite
 def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """Every window of an image as a column (im2col): PyTorch's ``nn.functional.unfold``. (``pb.unfold`` is the windows
     along one axis.)
@@ -76,6 +78,7 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
     return Tensor(move.reshape(node, shape if is_single else (batch, *shape)))
 
 
+@composite
 def fold(
     x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:

@@ -257,6 +257,29 @@ def test_half_types_accumulate_in_float32(dtype):
         )
 
 
+@pytest.mark.parametrize("name", MAPPED)
+def test_the_number_of_threads_changes_no_bit(name):
+    x_shape, w_shape, options = MAPPED[name]
+    x = sample(x_shape[0] * 4, x_shape[1], *(5 * n for n in x_shape[2:])).astype(np.float32)
+    w = sample(*w_shape, seed=1).astype(np.float32)
+
+    def function(x, w):
+        value, pull = pb.vjp(lambda x, w: nn.conv2d(x, w, **options), x, w)
+        return value, *pull(pb.sin(value))
+
+    before = pb.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 5):
+            pb.set_num_threads(threads)
+            found.append([np.asarray(a) for a in pb.jit(function)(x, w)])
+    finally:
+        pb.set_num_threads(before)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_dtypes_promote():
     x, w = np.arange(5, dtype=np.int8).reshape(1, 1, 5), np.array([[[1, -1, 2]]], np.int32)
     found = nn.conv1d(x, w, padding=1)
