@@ -193,11 +193,10 @@ def _make() -> Callable[..., Any] | None:
         text = text.replace(name, str(value))
     try:
         address = object_cache.compile_text(text, ["pullback_call"], quick=True)["pullback_call"]
-        new = ctypes.pythonapi.PyCFunction_NewEx
+        prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        new = prototype(("PyCFunction_NewEx", ctypes.pythonapi))
     except (CompileError, AttributeError):
         return None
     _definition.name, _definition.function, _definition.flags = b"pullback_call", address, _METH_FASTCALL
-    new.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    new.restype = ctypes.py_object
     function: Callable[..., Any] = new(ctypes.addressof(_definition), None, None)
     return function

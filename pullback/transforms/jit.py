@@ -102,7 +102,11 @@ class Jitted:
         found = self._variants.get(tuple(key))
         if found is not None:
             for variant in found:
-                result = variant(leaves)
+                result = MISS
+                if variant.shortcut and not kwargs:
+                    result = variant.shortcut(args, here["grad_enabled"])
+                if result is MISS:
+                    result = variant(leaves)
                 if result is IN_LINE:
                     return self._function(*args, **kwargs)
                 if result is not MISS:

@@ -142,9 +142,9 @@ class Variant:
     """
 
     __slots__ = (
-        "_captured", "_captured_ids", "_execute", "_gradients", "_guards", "_is_pure", "_is_single", "_is_tuple",
-        "_late_gradients", "_only_values", "_pick", "_plan", "_ranges", "_rebound", "_recipe", "_references", "_seen",
-        "_specs", "_surroundings", "_tokens", "is_stateful", "shortcut",
+        "_captured", "_captured_ids", "_execute", "_gradients", "_guards", "_is_none", "_is_pure", "_is_single",
+        "_is_tuple", "_late_gradients", "_only_values", "_pick", "_plan", "_ranges", "_rebound", "_recipe",
+        "_references", "_seen", "_specs", "_surroundings", "_tokens", "is_stateful", "shortcut",
     )
 
     def __init__(
@@ -166,6 +166,7 @@ class Variant:
         self._only_values = list(plan.results) == [("value", i) for i in range(len(plan.results))]
         self._is_single = plan.structure is None
         self._is_tuple = plan.structure is tuple
+        self._is_none = not plan.results and not self._is_tuple and pytree.unflatten(plan.structure, []) is None
         self._specs = plan.specs
         late = getattr(program, "spare_outputs", ()) if plan.gradients else ()
         # (input, output) of the gradients that may be written over those before them
@@ -403,6 +404,8 @@ class Variant:
         return tensor
 
     def _results(self, outputs: Sequence[Any], handles: list[Any], nodes: list[Any], call: Call | None = None) -> Any:
+        if self._is_none:
+            return None
         plan = self._plan
         recipe = self._recipe
         if recipe is not None and call is None:
