@@ -29,8 +29,9 @@ _OPTIMISATION_LEVEL = 1  # of the code generator
 _WITHOUT = ("disable-lsr", "disable-cgp", "disable-constant-hoisting", "disable-partial-libcall-inlining")
 
 _lock = threading.RLock()
-_idle = threading.Condition(_lock)  # told when no module is being compiled
-_compiling = 0
+_changed = threading.Condition(_lock)  # one of the two numbers below has become 0
+_compiling = 0  # modules at the moment
+_forking = 0  # threads that are about to fork
 _engine: _Engine | None = None
 _compile_count = 0
 
@@ -188,6 +189,8 @@ def _compilation() -> Iterator[_Engine]:
     """Around each use of the code generator: several may run at once."""
     global _compiling
     with _lock:
+        while _forking:
+            _changed.wait()
         engine = _get_engine()
         if not _compiling:
             engine.set_options(without=True)
@@ -199,18 +202,32 @@ def _compilation() -> Iterator[_Engine]:
             _compiling -= 1
             if not _compiling:
                 engine.set_options(without=False)
-                _idle.notify_all()
+                _changed.notify_all()
 
 
 def _before_fork() -> None:
     """A child must inherit neither a lock that another thread holds nor LLVM in the middle of its work."""
+    global _forking
     _lock.acquire()
+    _forking += 1
     while _compiling:
-        _idle.wait()
+        _changed.wait()
+
+
+def _after_fork(others: int) -> None:
+    """others: threads besides that are about to fork; there are none in a child."""
+    global _forking
+    _forking = others
+    _changed.notify_all()
+    _lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(_forking - 1),
+        after_in_child=lambda: _after_fork(0),
+    )
 
 
 def compile_ir(ir_text: str, names: Iterable[str], quick: bool = False) -> dict[str, int]:

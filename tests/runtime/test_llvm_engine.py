@@ -100,6 +100,55 @@ def test_threads_compile_at_once() -> None:
     assert results == {n: n for n in range(8)}
 
 
+def test_code_does_not_depend_on_what_else_is_compiled() -> None:
+    texts = [
+        "define i64 @f(i64 %x) {\n"
+        + "".join(f"  %y{i} = mul i64 %{f'y{i - 1}' if i else 'x'}, {i + n}\n" for i in range(200))
+        + "  ret i64 %y199\n}\n"
+        for n in range(12)
+    ]
+    alone = [llvm_engine.emit_object(text) for text in texts]
+    together: dict[int, bytes] = {}
+
+    def work(n: int) -> None:
+        together[n] = llvm_engine.emit_object(texts[n])
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[n] for n in range(12)] == alone
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_waits_until_nothing_is_compiled() -> None:
+    code = f"""
+import os, threading
+from pullback.runtime import llvm_engine
+text = {ADD!r}
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        llvm_engine.emit_object(text.format(n=1))
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        llvm_engine.compile_ir(text.format(n=2), ["f"])
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for thread in threads:
+    thread.join()
+print("done")
+"""
+    result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout.strip() == "done", result.stderr
+
+
 def test_importing_the_package_does_not_load_llvm() -> None:
     code = "import sys, pullback.runtime.driver, pullback.runtime.blas; print('llvmlite' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
