@@ -115,7 +115,8 @@ def _record(function: Callable[..., Tensor], args: Any, kwargs: Any) -> tuple[St
     marker: Site = (_record.__code__, 0)
     state.site = marker
     try:
-        result = function(*map(stand_in, args), **{name: stand_in(x) for name, x in kwargs.items()})
+        # A list: of a map, Python would take the elements after those of the keyword arguments.
+        result = function(*[stand_in(x) for x in args], **{name: stand_in(x) for name, x in kwargs.items()})
     except (PullbackError, ArithmeticError, LookupError, TypeError, ValueError):
         return None  # the call itself raises it again, in its own terms
     finally:

@@ -280,6 +280,14 @@ def test_the_number_of_threads_changes_no_bit(name):
             np.testing.assert_array_equal(a, b)
 
 
+def test_operands_by_name():
+    x, w, b = (pb.asarray(sample(*shape)) for shape in ((1, 2, 5), (3, 2, 3), (3,)))
+    wanted = np.asarray(nn.conv1d(x, w, b, padding=1))
+    for _ in range(2):  # the second call is built from what the first has built
+        np.testing.assert_array_equal(np.asarray(nn.conv1d(bias=b, padding=1, weight=w, x=x)), wanted)
+        np.testing.assert_array_equal(np.asarray(nn.conv1d(x, bias=b, weight=w, padding=1)), wanted)
+
+
 def test_dtypes_promote():
     x, w = np.arange(5, dtype=np.int8).reshape(1, 1, 5), np.array([[[1, -1, 2]]], np.int32)
     found = nn.conv1d(x, w, padding=1)
