@@ -1,7 +1,7 @@
 """Programs found by hypothesis, compiled and evaluated by the references.
 
-``PULLBACK_FUZZ_EXAMPLES=5000`` tries as many of each kind, different ones at each run; without it a few hundred in all,
-always the same.
+``PULLBACK_FUZZ_EXAMPLES=5000`` tries as many of each kind, different ones at each run; without it over two thousand
+in all, always the same. They are small, and a program that runs again at other sizes finds most kernels compiled.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pullback.dtypes import by_name
 from tests.compiler.graphs import (
     DTYPES,
     EXTENTS,
+    MAX_SIZE,
     STEPS,
     compare,
     data,
@@ -62,31 +63,31 @@ def tensors(draw: Any, dtypes: tuple[str, ...], exact: bool) -> list[Any]:
     return inputs
 
 
-@examples(300)
+@examples(500)
 @given(st.lists(instructions, min_size=1, max_size=14), tensors(DTYPES, True))
 def test_exact_values_of_all_dtypes(program: Any, inputs: Any) -> None:
     compare(outputs_of(execute(program, inputs, True)), True)
 
 
-@examples(150)
+@examples(250)
 @given(st.lists(instructions, min_size=1, max_size=12), tensors(("float64",), False))
 def test_float64(program: Any, inputs: Any) -> None:
     compare(outputs_of(execute(program, inputs, False)), False, 1e-12)
 
 
-@examples(120)
+@examples(250)
 @given(st.lists(instructions, min_size=1, max_size=10), tensors(("float32",), False))
 def test_float32(program: Any, inputs: Any) -> None:
     compare(outputs_of(execute(program, inputs, False)), False, 1e-5)
 
 
-@examples(150)
+@examples(250)
 @given(st.lists(instructions, min_size=1, max_size=9), tensors(("float64",), False))
 def test_gradients(program: Any, inputs: Any) -> None:
     compare(gradients_of(program, inputs, False), False, 1e-11)
 
 
-@examples(100)
+@examples(180)
 @given(st.lists(instructions, min_size=1, max_size=9), tensors(("float64", "int32", "bool", "float32"), True))
 def test_gradients_of_exact_values(program: Any, inputs: Any) -> None:
     """Ties, kinks and repeated positions everywhere."""
@@ -98,14 +99,39 @@ def _holds(inputs: Any, name: str) -> bool:
     return any(x.dtype.name == name for x in inputs)
 
 
+def resized(array: np.ndarray, by: int, exact: bool) -> np.ndarray:
+    """Other values, and each extent above 1 replaced by another: equal ones by equal ones, so that all still fits."""
+    choices = [extent for extent in EXTENTS if extent > 1]
+    shape = [choices[(choices.index(n) + by) % len(choices)] if n in choices else n for n in array.shape]
+    while np.prod(shape) > MAX_SIZE:
+        shape = [min(n, 8) if n > 1 else n for n in shape]
+    return data(tuple(shape), array.dtype.name, by, exact)
+
+
 @examples(80)
+@given(st.lists(instructions, min_size=1, max_size=9), tensors(DTYPES, True))
+def test_the_same_program_at_other_sizes(program: Any, inputs: Any) -> None:
+    for by in range(1, 4):
+        given = [pb.asarray(resized(np.array(x), by, True)) for x in inputs]
+        compare(outputs_of(execute(program, given, True)), True)
+
+
+@examples(60)
+@given(st.lists(instructions, min_size=1, max_size=7), tensors(("float64",), False))
+def test_gradients_at_other_sizes(program: Any, inputs: Any) -> None:
+    for by in range(1, 4):
+        given = [pb.asarray(resized(np.array(x), by, False)) for x in inputs]
+        compare(gradients_of(program, given, False), False, 1e-11)
+
+
+@examples(150)
 @given(st.lists(instructions, min_size=1, max_size=10), tensors(DTYPES, True), st.integers(0, 99))
 def test_special_values(program: Any, inputs: Any, seed: int) -> None:
     given = [pb.asarray(with_special_values(np.array(x), seed + n)) for n, x in enumerate(inputs)]
     compare(outputs_of(execute(program, given, True)), True)
 
 
-@examples(60)
+@examples(100)
 @given(st.lists(instructions, min_size=1, max_size=10), tensors(DTYPES, True))
 def test_jitted_steps_that_rebind_their_state(program: Any, inputs: Any) -> None:
     """An output may take over the memory of the state that it replaces."""
@@ -121,7 +147,7 @@ def test_jitted_steps_that_rebind_their_state(program: Any, inputs: Any) -> None
         np.testing.assert_array_equal(value, right)
 
 
-@examples(60)
+@examples(100)
 @given(st.lists(instructions, min_size=1, max_size=8), tensors(DTYPES, True))
 def test_mapped_programs(program: Any, inputs: Any) -> None:
     first, *others = (np.array(x) for x in inputs)
