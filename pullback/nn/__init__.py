@@ -29,6 +29,8 @@ from .activation import SwiGLU as SwiGLU
 from .activation import Tanh as Tanh
 from .activation import Tanhshrink as Tanhshrink
 from .activation import Threshold as Threshold
+from .attention import packed_attention as packed_attention
+from .attention import scaled_dot_product_attention as scaled_dot_product_attention
 from .classification import binary_cross_entropy as binary_cross_entropy
 from .classification import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from .classification import cross_entropy as cross_entropy
@@ -164,6 +166,8 @@ from .pooling import max_pool3d as max_pool3d
 from .pooling import max_unpool1d as max_unpool1d
 from .pooling import max_unpool2d as max_unpool2d
 from .pooling import max_unpool3d as max_unpool3d
+from .position import alibi as alibi
+from .position import rope as rope
 from .probability import log_softmax as log_softmax
 from .probability import softmax as softmax
 from .probability import softmin as softmin

@@ -1,0 +1,344 @@
+"""Scaled dot-product attention, defined in primitives.
+
+``attention_definition`` is what attention means, with the whole score matrix; ``scaled_dot_product_attention`` is what
+users call, and computes the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .. import dtypes
+from ..api import contraction, convert, indexing, manipulation, reduction, sorting
+from ..api import elementwise as ew
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..ops import leaf
+from ..shapes import as_int, broadcast_shapes, size_of
+from ..tensor import Tensor
+from . import functional
+from .operands import narrowed, widened
+from .probability import softmax
+
+Window = tuple[int | None, int | None] | None
+
+
+def scaled_dot_product_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    is_causal: bool = False,
+    window: int | Sequence[int | None] | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    enable_gqa: bool = False,
+    offset: Any = None,
+    key: Any = None,
+) -> Tensor:
+    """``softmax(q k^T scale) v``: each query's mean of the values, weighted by how well their keys fit it.
+
+    q: (..., heads, queries, features), k: (..., heads, keys, features), v: (..., heads, keys, outputs), floating;
+        leading axes broadcast. Result: (..., heads, queries, outputs).
+    mask: what broadcasts to (..., heads, queries, keys): bools, True where a query may attend to a key, or floats that
+        are added to the scores, -inf for where it may not.
+    is_causal: a query attends to keys up to its own position.
+    window: ``(left, right)``, how far from its own position a query attends to keys before and after it, None or -1 for
+        any distance; one number for both sides.
+    offset: position of the first query among the keys, an int or integers that broadcast to the leading axes (...,
+        heads): with a cache of keys, the number of tokens in it before these queries. None: ``keys - queries``, so that
+        the last query stands at the last key. PyTorch's ``is_causal`` has an offset of 0, which differs where the
+        numbers of queries and keys do.
+    scale: None is ``1 / sqrt(features)``.
+    dropout: probability with which a weight is set to 0, and the others scaled up, always; pass 0 when not training.
+        key: a random key for it; without one the global generator is used.
+    enable_gqa: k and v may have fewer heads, of which each serves as many heads of q that follow one another (grouped
+        and multi-query attention). They are not repeated in memory.
+
+    Masks combine. A query that may attend to nothing gives 0, and no gradient; keys and values that no query may attend
+    to do not count, even if they are NaN. float16 and bfloat16 are computed in float32.
+
+    Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
+    """
+    return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
+
+
+def attention_definition(
+    q: Any, k: Any, v: Any, mask: Any = None, is_causal: bool = False, window: Any = None, scale: float | None = None,
+    dropout: float = 0.0, enable_gqa: bool = False, offset: Any = None, key: Any = None,
+) -> Tensor:
+    """:func:`scaled_dot_product_attention` step by step."""
+    op = "scaled_dot_product_attention"
+    (q, k, v), dtype = widened(op, q, k, v)
+    shape, groups = _check_operands(q, k, v, enable_gqa, op)
+    if not 0.0 <= dropout <= 1.0:
+        raise ArgumentError(f"{op}: dropout must be in [0, 1], got {dropout}")
+    queries, keys = shape[-2:]
+    allowed, bias = _check_mask(mask, shape, q.dtype, op)
+    positions = _positions_allowed(queries, keys, is_causal, as_window(window, op), offset, shape, op)
+    if positions is not None:
+        allowed = positions if allowed is None else ew.logical_and(allowed, positions)
+    if allowed is not None:
+        q = ew.where(manipulation.expand_dims(_some(allowed, -1, q.shape[:-1], 1), axis=-1), q, 0.0)
+        seen = manipulation.expand_dims(_some(allowed, -2, k.shape[:-1], groups), axis=-1)
+        k, v = ew.where(seen, k, 0.0), ew.where(seen, v, 0.0)
+    if scale is None:
+        scale = 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+    scores = _by_group(q, manipulation.matrix_transpose(k), groups) * scale
+    if bias is not None:
+        scores = scores + bias
+    if allowed is not None:
+        scores = ew.where(allowed, scores, -math.inf)
+    weights = softmax(scores, axis=-1)
+    if dropout:
+        weights = functional.dropout(weights, dropout, True, key)
+    return narrowed(_by_group(weights, v, groups), dtype)
+
+
+def packed_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens: Any = None,
+    cu_seqlens_k: Any = None,
+    segments: Any = None,
+    segments_k: Any = None,
+    is_causal: bool = False,
+    window: int | Sequence[int | None] | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    enable_gqa: bool = False,
+    key: Any = None,
+) -> Tensor:
+    """Attention within each of several sequences that lie one after another along the axis of tokens.
+
+    q, k, v: as in :func:`scaled_dot_product_attention`, the axes of queries and keys holding the tokens of all
+        sequences.
+    cu_seqlens: (sequences + 1,) integers from 0 up, sequence i being tokens ``cu_seqlens[i]`` up to
+        ``cu_seqlens[i + 1]``; tokens from the last number on are padding. cu_seqlens_k: the same of the keys, None
+        where they are as the queries.
+    segments: in the place of cu_seqlens, (..., tokens) integers that broadcast over the leading axes before the heads:
+        tokens of one number attend to each other; below 0 is padding. segments_k: the same of the keys.
+    is_causal, window: by positions within each sequence, whose last query stands at its last key. With segments, by
+        positions along the axis, which must be one for queries and keys: there is no segments_k then.
+
+    Padding gives 0, and no gradient. Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
+    """
+    op = "packed_attention"
+    if (cu_seqlens is None) == (segments is None):
+        raise ArgumentError(f"{op}: give either cu_seqlens or segments, to say which tokens belong together")
+    queries, keys = [_tokens(x, name, op) for x, name in ((q, "q"), (k, "k"))]
+    span = as_window(window, op)
+    ordered = is_causal or span is not None
+    if cu_seqlens is not None:
+        if segments_k is not None:
+            raise ArgumentError(f"{op}: segments_k goes with segments, and cu_seqlens_k with cu_seqlens")
+        ends = _ends(cu_seqlens, "cu_seqlens", op)
+        ends_k = ends if cu_seqlens_k is None else _ends(cu_seqlens_k, "cu_seqlens_k", op)
+        if ends.shape != ends_k.shape:
+            raise ShapeError(f"{op}: cu_seqlens {ends.shape} and cu_seqlens_k {ends_k.shape} count different sequences")
+        ids, place = _sequence_of(ends, queries)
+        ids_k, place_k = _sequence_of(ends_k, keys)
+        distance = manipulation.expand_dims(place, axis=-1) - manipulation.expand_dims(place_k, axis=-2)
+    else:
+        if cu_seqlens_k is not None:
+            raise ArgumentError(f"{op}: cu_seqlens_k goes with cu_seqlens, and segments_k with segments")
+        if segments_k is not None and ordered:
+            raise ArgumentError(
+                f"{op}: is_causal and window compare positions along one axis, so with segments there must be no "
+                "segments_k; give cu_seqlens and cu_seqlens_k"
+            )
+        ids = _segments(segments, queries, "segments", op)
+        ids_k = ids if segments_k is None else _segments(segments_k, keys, "segments_k", op)
+        if ids_k.shape[-1] != keys:
+            raise ShapeError(f"{op}: segments of {queries} queries say nothing of {keys} keys; give segments_k")
+        distance = _positions(queries, -1) - _positions(keys, -2)
+    allowed = ew.logical_and(
+        manipulation.expand_dims(ids, axis=-1) == manipulation.expand_dims(ids_k, axis=-2),
+        manipulation.expand_dims(ids, axis=-1) >= 0,
+    )
+    if ordered:
+        within = _within(distance, is_causal, span)
+        allowed = allowed if within is None else ew.logical_and(allowed, within)
+    if allowed.ndim > 2:
+        allowed = manipulation.expand_dims(allowed, axis=-3)  # the heads
+    return scaled_dot_product_attention(
+        q, k, v, allowed, scale=scale, dropout=dropout, enable_gqa=enable_gqa, key=key
+    )
+
+
+# -- operands ----------------------------------------------------------------------------------------------------------
+
+
+def _check_operands(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool, op: str) -> tuple[tuple[int, ...], int]:
+    """The shape of the scores, and how many heads of q share one of k and v."""
+    least = 3 if enable_gqa else 2
+    if min(q.ndim, k.ndim, v.ndim) < least:
+        axes = "(..., heads, tokens, features)" if enable_gqa else "(..., tokens, features)"
+        raise ShapeError(f"{op}: q, k and v of shape {axes} expected, got {q.shape}, {k.shape} and {v.shape}")
+    if q.shape[-1] != k.shape[-1]:
+        raise ShapeError(f"{op}: q {q.shape} and k {k.shape} differ in their last axis, the features")
+    if k.shape[-2] != v.shape[-2]:
+        raise ShapeError(f"{op}: k {k.shape} and v {v.shape} differ in their last axis but one, the keys")
+    groups = 1
+    lead_k, lead_v = k.shape[:-2], v.shape[:-2]
+    if enable_gqa:
+        heads, heads_k, heads_v = q.shape[-3], k.shape[-3], v.shape[-3]
+        if heads_k != heads_v or heads_k == 0 or heads % heads_k:
+            raise ShapeError(
+                f"{op}: with enable_gqa, k and v must have one number of heads, which divides that of q; got {heads} "
+                f"heads of q, {heads_k} of k and {heads_v} of v"
+            )
+        groups = heads // heads_k
+        lead_k, lead_v = (*lead_k[:-1], heads), (*lead_v[:-1], heads)
+    try:
+        lead = broadcast_shapes(q.shape[:-2], lead_k, lead_v, op=op)
+    except ShapeError as error:
+        hint = "" if enable_gqa else "; for fewer heads of k and v pass enable_gqa=True"
+        raise ShapeError(
+            f"{op}: the leading axes of q {q.shape}, k {k.shape} and v {v.shape} do not broadcast{hint}"
+        ) from error
+    return (*lead, q.shape[-2], k.shape[-2]), groups
+
+
+def _by_group(x: Tensor, y: Tensor, groups: int) -> Tensor:
+    """``x @ y``, where each matrix of ``y`` serves ``groups`` of x that follow one another on the axis before."""
+    if groups == 1:
+        return contraction.matmul(x, y)
+    *lead, heads, rows, inner = x.shape
+    together = manipulation.reshape(x, (*lead, heads // groups, groups * rows, inner))
+    product = contraction.matmul(together, y)
+    return manipulation.reshape(product, (*product.shape[:-3], heads, rows, y.shape[-1]))
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def _check_mask(mask: Any, shape: tuple[int, ...], dtype: DType, op: str) -> tuple[Tensor | None, Tensor | None]:
+    """Where the mask allows to attend, and what it adds to the scores."""
+    if mask is None:
+        return None, None
+    found = convert.wrap(convert.as_node(mask, None, op))
+    missing = len(shape) - found.ndim
+    if missing < 0 or any(a not in (1, b) for a, b in zip(found.shape, shape[missing:])):
+        raise ShapeError(f"{op}: a mask of shape {found.shape} does not broadcast to the scores' shape {shape}")
+    if found.dtype.kind == "b":
+        return found, None
+    if found.dtype.kind != "f":
+        raise DTypeError(
+            f"{op}: a mask of bools (True: may attend) or floats (added to the scores) expected, got {found.dtype.name}"
+        )
+    bias = narrowed(found, dtype)
+    return bias != -math.inf, ew.where(bias == -math.inf, 0.0, bias)
+
+
+def as_window(window: Any, op: str) -> Window:
+    """``(left, right)``, each None for any distance; None where both are."""
+    if window is None:
+        return None
+    sides = tuple(window) if isinstance(window, (tuple, list)) else (window, window)
+    if len(sides) != 2:
+        raise ArgumentError(f"{op}: window must be (left, right) or one number, got {window!r}")
+    reach = [None if side is None else as_int(side, op, "window") for side in sides]
+    if any(side is not None and side < -1 for side in reach):
+        raise ArgumentError(f"{op}: a window's sides must not be negative (-1 or None: any distance), got {window!r}")
+    left, right = (None if side == -1 else side for side in reach)
+    return None if left is None and right is None else (left, right)
+
+
+def _positions(count: int, axis: int) -> Tensor:
+    """0, 1, 2, ..., with an axis of extent 1 at ``axis``."""
+    return manipulation.expand_dims(Tensor(leaf.iota((count,), 0, dtypes.int64)), axis=axis)
+
+
+def _within(distance: Tensor, is_causal: bool, window: Window) -> Tensor | None:
+    """Where a key at ``distance`` (the query's position less its own) may be attended to; None for everywhere."""
+    left, right = window if window is not None else (None, None)
+    if is_causal:
+        right = 0
+    found = None
+    if right is not None:
+        found = distance >= -right
+    if left is not None:
+        near = distance <= left
+        found = near if found is None else ew.logical_and(found, near)
+    return found
+
+
+def _positions_allowed(
+    queries: int, keys: int, is_causal: bool, window: Window, offset: Any, shape: tuple[int, ...], op: str
+) -> Tensor | None:
+    """(..., queries, keys): where positions allow to attend; None for everywhere."""
+    first: Any = keys - queries
+    if offset is not None:
+        first = convert.wrap(convert.as_node(offset, None, op))
+        if first.dtype.kind not in "iu":
+            raise DTypeError(f"{op}: offset must be an integer, the first query's position, got {first.dtype.name}")
+        lead = shape[:-2]
+        missing = len(lead) - first.ndim
+        if missing < 0 or any(a not in (1, b) for a, b in zip(first.shape, lead[missing:])):
+            raise ShapeError(f"{op}: an offset of shape {first.shape} does not broadcast to the leading axes {lead}")
+        first = convert.astype(first, dtypes.int64)
+        first = manipulation.expand_dims(first, axis=(-2, -1)) if first.ndim else first
+    if not is_causal and window is None:
+        return None
+    return _within(_positions(queries, -1) + first - _positions(keys, -2), is_causal, window)
+
+
+def _some(allowed: Tensor, axis: int, shape: tuple[int, ...], groups: int) -> Tensor:
+    """Whether any holds of ``allowed`` along ``axis`` (of the queries or the keys), in a shape that broadcasts to
+    ``shape``: of k's heads, each serves ``groups`` of the scores'."""
+    found = reduction.any(allowed, axis=axis)
+    if groups > 1 and found.ndim > 1 and found.shape[-2] > 1:
+        *lead, heads, tokens = found.shape
+        found = reduction.any(manipulation.reshape(found, (*lead, heads // groups, groups, tokens)), axis=-2)
+    extra = found.ndim - len(shape)
+    if extra > 0:
+        found = reduction.any(found, axis=tuple(range(extra)))
+    missing = len(shape) - found.ndim
+    axes = tuple([a for a, extent in enumerate(found.shape) if extent > 1 and shape[missing + a] == 1])
+    return reduction.any(found, axis=axes, keepdims=True) if axes else found
+
+
+# -- packed sequences --------------------------------------------------------------------------------------------------
+
+
+def _tokens(x: Any, name: str, op: str) -> int:
+    shape = convert.as_node(x, None, op).shape
+    if len(shape) < 2:
+        raise ShapeError(f"{op}: {name} of shape (..., heads, tokens, features) expected, got {shape}")
+    return int(shape[-2])
+
+
+def _integers(x: Any, name: str, op: str) -> Tensor:
+    found = convert.wrap(convert.as_node(x, None, op))
+    if found.dtype.kind not in "iu":
+        raise DTypeError(f"{op}: {name} must be integers, got {found.dtype.name}")
+    return convert.astype(found, dtypes.int64)
+
+
+def _ends(x: Any, name: str, op: str) -> Tensor:
+    found = _integers(x, name, op)
+    if found.ndim != 1 or size_of(found.shape) < 1:
+        raise ShapeError(f"{op}: {name} of shape (sequences + 1,) expected, got {found.shape}")
+    return found
+
+
+def _segments(x: Any, tokens: int, name: str, op: str) -> Tensor:
+    found = _integers(x, name, op)
+    if found.ndim < 1 or found.shape[-1] != tokens:
+        raise ShapeError(f"{op}: {name} of shape (..., {tokens}) expected, one number a token, got {found.shape}")
+    return found
+
+
+def _sequence_of(ends: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+    """For each token its sequence's number, -1 for padding, and how far it is before the sequence's end."""
+    place = Tensor(leaf.iota((tokens,), 0, dtypes.int64))
+    count = ends.shape[0] - 1
+    number = sorting.searchsorted(ends, place, side="right") - 1
+    inside = ew.logical_and(number >= 0, number < count)
+    number = ew.where(inside, number, -1)
+    stop = indexing.take(ends, ew.where(inside, number + 1, 0), axis=0)
+    return number, place - stop
