@@ -94,6 +94,10 @@ class ContractionPlan:
 def plan_contraction(fuser: Fuser, value: Value) -> ContractionPlan:
     """How to compute ``value`` (a ``dot_general``); copies that it needs are placed in ``fuser``."""
     uses_engine = value.dtype.name in DTYPES and has_tile()
+    if uses_engine and _is_line(value):
+        plan = _read(fuser, value, [], "BLAS")
+        if not _refused(plan):
+            return plan
     copies: list[int] = []
     while True:
         plan = _read(fuser, value, copies, "engine" if uses_engine else "BLAS")
@@ -105,6 +109,15 @@ def plan_contraction(fuser: Fuser, value: Value) -> ContractionPlan:
     if uses_engine:
         _fold_batch(plan)
     return plan
+
+
+def _is_line(value: Value) -> bool:
+    """Whether it is a product with a vector, which BLAS reads at the speed of memory."""
+    if value.dtype.name not in ("float32", "float64"):
+        return False
+    contract, batch = value.attrs
+    free = [_rest(v, of_v, axes) for v, of_v, axes in zip(value.inputs, contract, batch, strict=True)]
+    return any(all(v.shape[axis] == 1 for axis in axes) for v, axes in zip(value.inputs, free, strict=True))
 
 
 def _read(fuser: Fuser, value: Value, copies: list[int], library: str) -> ContractionPlan:

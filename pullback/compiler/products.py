@@ -20,6 +20,8 @@ from .loops import Kernel
 from .values import Value
 
 MAX_K_BLOCK = 384  # a panel of B of that many rows stays in the cache next to the core
+# Of few rows, B is read in place, panel by panel: no more rows of it at a time than there are pages at hand.
+FEW_ROWS, THIN_K_BLOCK = 8, 64
 PACKED_A_BYTES = 144 << 10  # of a block of A, for the cache behind it
 MAX_COLUMNS = 512  # of a task
 MIN_TASK_FLOPS = 2 << 20  # some ten microseconds
@@ -146,7 +148,7 @@ def product_launch(
     (_, a_row, c_row), (_, b_column, c_column), (_, a_k, b_k) = product.m[-1], product.n[-1], product.k[-1]
     c_direct = single["m"] and single["n"] and (n == 1 or c_column == size) and not (follow is not None and follow.only)
     m_block, n_block = _blocks(m, n, k, batch, tile)
-    k_block = _even_block(k, MAX_K_BLOCK, 8)
+    k_block = _even_block(k, MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK, 8)
     row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (k_block * sum_size) // tile.rows * tile.rows))
     # An operand that is read once or twice, or that the caches hold, is not worth packing.
     a_direct = single["m"] and single["k"] and (k == 1 or a_k == size)

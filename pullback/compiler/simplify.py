@@ -355,8 +355,9 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
     free = [
         [a for a in range(len(v.shape)) if a not in (*c, *d)] for v, c, d in zip(inputs, contract, batch, strict=True)
     ]
-    is_matrix = all(any(v.shape[a] != 1 for a in axes) for v, axes in (*zip(inputs, free), (x, contract[0])))
-    if is_matrix and (dtype.name in ("float32", "float64") or (dtype.name in DTYPES and has_tile())):
+    extents = [math.prod(v.shape[a] for a in axes) for v, axes in (*zip(inputs, free), (x, contract[0]))]
+    has_product = dtype.name in ("float32", "float64") or (dtype.name in DTYPES and has_tile())
+    if has_product and not _is_sum(*extents):
         return None
     cast = _ops()("cast")
     if dtype.kind == "f" and dtype.itemsize < 4:
@@ -365,8 +366,8 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
         product = b.make(op, operands, attrs, shape, wide, node)
         return b.make(cast, (product,), (dtype,), shape, dtype, node)
     lead, rows, columns, middle = len(batch[0]), len(free[0]), len(free[1]), len(contract[0])
-    in_rows = math.prod(y.shape[a] for a in free[1]) < SHORT_ROW <= math.prod(x.shape[a] for a in contract[0])
-    if in_rows:  # the sums run along the last axes: batch, free axes of x, of y, contracted axes
+    if extents[1] < SHORT_ROW <= extents[2] or (extents[0] == 1 and _ends_with(y, contract[1])):
+        # The sums run along the last axes: batch, free axes of x, of y, contracted axes.
         left = _arrange(b, x, (*batch[0], *free[0], *contract[0]), gap=(lead + rows, columns))
         right = _arrange(b, y, (*batch[1], *free[1], *contract[1]), gap=(lead, rows))
         start = lead + rows + columns
@@ -381,6 +382,22 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
         return reshape(b, product, shape)
     fold = _ops()("reduce_any" if dtype.kind == "b" else "reduce_sum")
     return b.make(fold, (product,), (axes, False), shape, dtype, node)
+
+
+def _is_sum(m: int, n: int, k: int) -> bool:
+    """Whether a product is best computed as a sum of products: one over a single element, or with one row or column and
+    so few elements that a launch of its own would cost more than it saves."""
+    return k == 1 or (1 in (m, n) and k * max(m, n) <= MAX_SUM_SIZE)
+
+
+def _ends_with(value: Value, axes: tuple[int, ...]) -> bool:
+    """Whether neighbours in memory, as far as permutations tell, lie along one of ``axes``."""
+    order = list(range(len(value.shape)))
+    while value.name == "permute":
+        order = [value.attrs[0][axis] for axis in order]
+        value = value.inputs[0]
+    long = [axis for axis in range(len(order)) if value.shape[order[axis]] != 1]
+    return bool(long) and max(long, key=lambda axis: order[axis]) in axes
 
 
 def _attend(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
@@ -399,6 +416,7 @@ def _arrange(
     return reshape(b, moved, (*shape[:position], *(1,) * count, *shape[position:], *(1,) * trailing))
 
 
+MAX_SUM_SIZE = 1 << 15  # elements of a matrix whose product with a vector is fused with what is around it
 CHUNKED = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all")
 SHORT_ROW = 16  # columns below which a product that is no matrix product sums along its last axes
 CHUNKED_SIZE = 1 << 17  # elements from which a reduction is worth cutting

@@ -5,6 +5,6 @@ from . import elementwise, reduction, movement, indexing, contraction, sorting, 
 from . import attention, convolution, ctc, linalg, determinant, norm, spectral, windows  # isort: skip
 
 __all__ = [
-    "attention", "contraction", "convolution", "ctc", "custom", "determinant", "elementwise", "indexing", "leaf", "linalg",
-    "movement", "norm", "random", "reduction", "scan", "sorting", "spectral", "windows",
+    "attention", "contraction", "convolution", "ctc", "custom", "determinant", "elementwise", "indexing", "leaf",
+    "linalg", "movement", "norm", "random", "reduction", "scan", "sorting", "spectral", "windows",
 ]
