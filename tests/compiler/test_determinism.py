@@ -92,9 +92,8 @@ def test_a_jitted_step_of_any_batch_size_is_compiled_once() -> None:
         optimizer.step()
         return loss
 
-    first = batches(step, (128, 128))  # the first step of all makes the optimizer's state
-    assert first > 0
+    batches(step, (128, 128))  # the first step of all makes the optimizer's state
     assert batches(step, (96, 100, 77, 127, 65, 256, 300, 1000)) == 0
     # Fewer rows than lanes pay for are a structure of their own; once it is known there is nothing to compile either.
-    assert batches(step, (32,)) < first / 2
+    assert batches(step, (32,)) <= 3
     assert batches(step, (31, 17, 20, 50, 63)) == 0
