@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import dtypes
 from ..ops.convolution import LEAD, spread_extent
+from ..ops.movement import inverse_permutation
 from ..ops.registry import by_name
 from ..shapes import size_of
 from .products import has_tile
@@ -155,10 +156,16 @@ class _Builder:
         return self.slice(x, starts, stops, (1,) * len(starts))
 
     def padded(self, x: Value, axes: list[_Axis]) -> Value:
-        """``x`` with its padding, as far as any window reads it."""
+        """``x`` with its padding, as far as any window reads it, in the order of axes in which ``x`` is stored."""
         none = (0,) * LEAD
         low, high = (*none, *[a.low for a in axes]), (*none, *[a.high for a in axes])
-        return self.pad(x, low, high, (*none, *[a.interior for a in axes]))
+        interior = (*none, *[a.interior for a in axes])
+        if x.name != "permute":
+            return self.pad(x, low, high, interior)
+        order = x.attrs[0]
+        places = inverse_permutation(order)
+        stored = [tuple([edges[place] for place in places]) for edges in (low, high, interior)]
+        return self.permute(self.pad(x.inputs[0], *stored), order)
 
     def along(self, x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
         """``x[start:stop:step]`` along one axis."""
@@ -225,9 +232,16 @@ class _Builder:
         return self.reshape(self.permute(product, order), tuple([extents.get(name, 1) for name in wanted]))
 
     def interleave(
-        self, products: dict[tuple[_Phases, ...], Value], axes: list[_Axis], outputs: tuple[int, ...]
+        self,
+        products: dict[tuple[_Phases, ...], Value],
+        axes: list[_Axis],
+        outputs: tuple[int, ...],
+        order: tuple[int, ...],
     ) -> Value:
-        """The outputs of all sets of phases, ``(groups, batch, outputs, *counts, *phases)``, in their places."""
+        """The outputs of all sets of phases, ``(groups, batch, outputs, *counts, *phases)``, in their places.
+
+        order: axis k of the result is stored as axis ``order[k]``.
+        """
         rank = len(axes)
         if all(axis.spacing == 1 for axis in axes):
             (x,) = products.values()
@@ -235,7 +249,9 @@ class _Builder:
         some = next(iter(products.values()))
         pieces, made, starts = zip(*[axis.pieces(extent) for axis, extent in zip(axes, outputs)], strict=True)
         shape = (*some.shape[:LEAD], *made)
-        strides = row_major(shape)
+        stored = tuple([shape[a] for a in inverse_permutation(order)])
+        stored_strides = row_major(stored)
+        strides = tuple([stored_strides[a] for a in order])
         operands, places = [], []
         for chosen in itertools.product(*pieces):
             sets = tuple([piece.phases for piece in chosen])
@@ -252,8 +268,9 @@ class _Builder:
             apart = [axis.spacing * stride for axis, stride in zip(axes, strides[LEAD:])]
             places.append((offset, (*strides[:LEAD], *apart, *strides[LEAD:])))
         x = self.builder.raw(
-            "concat", "interleave", by_name("concat"), tuple(operands), (tuple(places),), shape, some.dtype, self.node
+            "concat", "interleave", by_name("concat"), tuple(operands), (tuple(places),), stored, some.dtype, self.node
         )
+        x = self.permute(x, order)
         for position, (start, extent) in enumerate(zip(starts, outputs), LEAD):
             x = self.along(x, position, start, start + extent)
         return x
@@ -281,6 +298,7 @@ def _convolution(build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], sh
     outputs, taps = shape[LEAD:], w.shape[LEAD:]
     lows = [low for low, _ in padding]
     axes = [_axis(*s) for s in zip(x.shape[LEAD:], taps, outputs, strides, lows, lhs_dilation, rhs_dilation)]
+    order = x.attrs[0] if x.name == "permute" else tuple(range(len(x.shape)))
     x = build.padded(x, axes)
     positions = size_of([axis.count for axis in axes])
     products = {}
@@ -290,4 +308,4 @@ def _convolution(build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], sh
         is_batch = positions > max(FEW_POSITIONS, size_of([phases.taps for phases in sets]))
         left, right = build.weights(w, axes, sets), build.windows(x, axes, sets)
         products[sets] = build.contract(left, right, len(axes), is_batch)
-    return build.interleave(products, axes, outputs)
+    return build.interleave(products, axes, outputs, order)

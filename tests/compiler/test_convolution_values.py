@@ -75,6 +75,28 @@ def test_padding_is_stored_once_and_around_the_array() -> None:
     assert pad.size == 8 * 16 * 16 * 16
 
 
+def test_padding_is_stored_in_the_order_of_the_array() -> None:
+    """Channels last stay last, and the weight gradient reads what the forward pass padded."""
+    def function(x: Any, w: Any) -> Any:
+        value, pull = pb.vjp(lambda w: nn.conv2d(x, w, padding=1, layout=layout), w)
+        return pb.sum(value) + pb.sum(pull(value)[0])
+
+    for layout, shape in (("channels_first", X), ("channels_last", (8, 14, 14, 16))):
+        (pad,) = _all(values_of(function, shape, W), "pad")
+        assert [extent for extent in pad.shape if extent != 1] == [n + 2 if n == 14 else n for n in shape]
+
+
+def test_phases_are_written_in_the_order_of_the_array() -> None:
+    def function(x: Any, w: Any, ct: Any) -> Any:
+        return pb.vjp(lambda x: nn.conv2d(x, w, padding=1, stride=2, layout="channels_last"), x)[1](ct)[0]
+
+    values = values_of(function, (8, 14, 14, 16), W, (8, 7, 7, 32))
+    base = values[-1]
+    while base.name == "reshape":
+        base = base.inputs[0]
+    assert base.name == "interleave"
+
+
 def test_padding_that_no_window_reaches_is_not_stored() -> None:
     values = values_of(lambda x, w: nn.conv2d(x, w, padding=((0, 1), (0, 1)), stride=2), (8, 16, 15, 15), W)
     assert _names(values) == {"windows", "dot_general"}
