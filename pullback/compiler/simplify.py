@@ -357,7 +357,8 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
     ]
     extents = [math.prod(v.shape[a] for a in axes) for v, axes in (*zip(inputs, free), (x, contract[0]))]
     has_product = dtype.name in ("float32", "float64") or (dtype.name in DTYPES and has_tile())
-    if has_product and not _is_sum(*extents):
+    reads_once = (extents[0] == 1 and _overlaps(y)) or (extents[1] == 1 and _overlaps(x))
+    if has_product and not reads_once and not _is_sum(*extents):
         return None
     cast = _ops()("cast")
     if dtype.kind == "f" and dtype.itemsize < 4:
@@ -388,6 +389,15 @@ def _is_sum(m: int, n: int, k: int) -> bool:
     """Whether a product is best computed as a sum of products: one over a single element, or with one row or column and
     so few elements that a launch of its own would cost more than it saves."""
     return k == 1 or (1 in (m, n) and k * max(m, n) <= MAX_SUM_SIZE)
+
+
+def _overlaps(value: Value) -> bool:
+    """Whether ``value`` is a view of windows, of which a product would make a copy: too much for one row or column."""
+    while value.kind == "view":
+        if value.name == "windows":
+            return True
+        value = value.inputs[0]
+    return False
 
 
 def _ends_with(value: Value, axes: tuple[int, ...]) -> bool:
