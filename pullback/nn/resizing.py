@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -171,12 +172,21 @@ def _resized(
 ) -> Tensor:
     node = x.node
     n = len(sizes)
-    # The axis that shrinks most first: there is less to do for the others.
-    for i in sorted(range(n), key=lambda i: sizes[i] / x.shape[2 + i]):
+    for i in min(itertools.permutations(range(n)), key=lambda order: _work(x.shape[2:], sizes, order)):
         taps = _taps(x.shape[2 + i], sizes[i], mode, align_corners, antialias, factors[i])
         if not _changes_nothing(taps):
             node = resample(node, i - n, taps)
     return Tensor(node)
+
+
+def _work(extents: tuple[int, ...], sizes: tuple[int, ...], order: Sequence[int]) -> int:
+    """What resizing one axis after another costs: each element made counts, along the last axis, where neighbours are
+    gathered one by one, three times."""
+    work, shape = 0, list(extents)
+    for axis in order:
+        shape[axis] = sizes[axis]
+        work += size_of(shape) * (3 if axis == len(shape) - 1 else 1)
+    return work
 
 
 def _changes_nothing(taps: Taps) -> bool:

@@ -39,6 +39,20 @@ class Taps:
         return self.positions.shape[0]
 
     @cached_property
+    def filled(self) -> tuple[Array, Array]:
+        """Positions and weights of which none is 0 beside others: an unused tap takes half of the weight of the one
+        before, at its position, which changes no bit of the sum. So nothing need be masked."""
+        order = np.argsort(self.weights == 0, axis=1, kind="stable")  # used taps first
+        positions = np.take_along_axis(self.positions, order, 1)
+        weights = np.take_along_axis(self.weights, order, 1)
+        for tap in range(1, weights.shape[1]):
+            unused = weights[:, tap] == 0
+            positions[unused, tap] = positions[unused, tap - 1]
+            weights[unused, tap - 1] /= 2
+            weights[unused, tap] = weights[unused, tap - 1]
+        return positions, weights
+
+    @cached_property
     def transposed(self) -> Taps:
         """For each element the results that it goes to."""
         results, taps = np.nonzero(self.weights)
@@ -71,12 +85,13 @@ def _resample(x: Node, axis: int, taps: Taps) -> Node:
     if 0 in shape:
         return leaf.full(shape, 0, x.dtype)
     x = movement.reshape(x, (size_of(front), extent, size_of(back)))
-    chosen = gather(x, [leaf.data(taps.positions.T)], (1,))
+    positions, weights = taps.filled
+    chosen = gather(x, [leaf.data(positions.T)], (1,))
     chosen = movement.permute(chosen, (0, 2, 1, 3))  # taps, what is in front, results, what is behind
-    if (taps.weights != 1).any():
-        chosen = e.multiply(chosen, _table(taps.weights.astype(x.dtype.numpy)))
-    if (taps.weights == 0).any():
-        chosen = e.where(_table(taps.weights != 0), chosen, 0)
+    if (weights != 1).any():
+        chosen = e.multiply(chosen, _table(weights.astype(x.dtype.numpy)))
+    if (weights == 0).any():  # results of nothing: their whole rows are 0
+        chosen = e.where(_table(weights != 0), chosen, 0)
     return movement.reshape(chosen if chosen.shape[0] == 1 else reduce_sum(chosen, (0,)), shape)
 
 
