@@ -295,7 +295,7 @@ def test_check_index(dtype: str, target: str) -> None:
     wanted = []
     for i in x.astype(np.int64).tolist():  # an unsigned index beyond int64 counts as the negative number it wraps to
         wrapped = i + size if i < 0 and dtype in SIGNED else i
-        wanted.append(min(max(wrapped, 0), size - 1))
+        wanted.append(wrapped if 0 <= wrapped < size else 0)
     reported: list[Value] = []
 
     def body(b: VectorBuilder, args: list[Value]) -> Value:

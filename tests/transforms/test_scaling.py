@@ -11,6 +11,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn
+from pullback.compiler.memory import nbytes_of
 from pullback.compiler.program import compile_program
 from pullback.graph.node import topological_order
 
@@ -253,9 +254,8 @@ def _work(function, *args) -> tuple[int, int, int]:
         plan = step.contraction
         if plan is not None:
             multiplications += plan.m * plan.n * plan.k
-            traffic += 8 * (plan.m * plan.k + plan.k * plan.n + plan.m * plan.n)
-        elif step.kernel is not None:
-            traffic += sum([access.value.size * access.value.dtype.itemsize for access in step.kernel.accesses])
+        # A kernel that follows a product reads and writes too; the product alone may then never be in memory.
+        traffic += sum([nbytes_of(value) for value in (*step.reads, *step.writes)])
     return multiplications, len(program.kernels), traffic
 
 
