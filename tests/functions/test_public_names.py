@@ -31,7 +31,7 @@ set_default_dtype
 TRANSFORMS = """
 checkpoint checkpoint_name cond custom_jvp custom_vjp debug_nans eval explain grad gradients graph_of Graph hessian hvp
 jacfwd jacrev jit jvp linearize no_grad profile stop_gradient value_and_grad vjp vmap
-get_backend set_backend get_num_threads set_num_threads
+get_backend set_backend get_matmul_precision set_matmul_precision get_num_threads set_num_threads
 """
 # What gives Python values: tests/api/.
 VALUES = "allclose array_equal einsum_path"
@@ -86,7 +86,9 @@ PLANNED = {
         nn.mse_loss nn.l1_loss nn.smooth_l1_loss nn.huber_loss nn.binary_cross_entropy
         nn.binary_cross_entropy_with_logits nn.nll_loss nn.cross_entropy nn.kl_div nn.cosine_similarity
         nn.triplet_margin_loss nn.ctc_loss nn.masked_cross_entropy nn.conv1d nn.conv2d nn.conv3d nn.conv_transpose1d
-        nn.conv_transpose2d nn.conv_transpose3d nn.unfold nn.fold
+        nn.conv_transpose2d nn.conv_transpose3d nn.unfold nn.fold nn.max_pool1d nn.max_pool2d nn.max_pool3d
+        nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.adaptive_avg_pool2d nn.adaptive_max_pool2d nn.interpolate
+        nn.scaled_dot_product_attention nn.rope nn.alibi
     """,
     "transforms": """
         linearize jacfwd jacrev hessian hvp checkpoint custom_vjp custom_jvp vmap jit grad stop_gradient gradients

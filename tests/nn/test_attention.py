@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,22 @@ def test_causal_masks_and_windows_by_hand(queries, keys, offset):
     for (causal, window), allowed in cases.items():
         found = attention(q, k, v, is_causal=causal, window=window, offset=offset)
         np.testing.assert_allclose(np.asarray(found), by_hand(q, k, v, allowed), rtol=1e-12, atol=1e-14)
+
+
+def test_when_everybody_sees():
+    """Only then are the operands left as they are."""
+    from pullback.nn.attention import _everybody_sees
+
+    for queries, keys, first in itertools.product((1, 2, 4), (1, 3, 4), range(-5, 6)):
+        distance = first + np.arange(queries)[:, None] - np.arange(keys)
+        for left, right in itertools.product((None, 0, 1, 3), (0, 1, 2, None)):
+            allowed = np.ones(distance.shape, bool)
+            if left is not None:
+                allowed &= distance <= left
+            if right is not None:
+                allowed &= distance >= -right
+            expected = bool(allowed.any(0).all() and allowed.any(1).all())
+            assert _everybody_sees(queries, keys, False, (left, right), first) == expected
 
 
 @pytest.mark.parametrize("how", ["bools", "floats", "causal"])

