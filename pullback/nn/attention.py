@@ -1,7 +1,7 @@
 """Scaled dot-product attention, defined in primitives.
 
 ``attention_definition`` is what attention means, with the whole score matrix; ``scaled_dot_product_attention`` is what
-users call, and computes the same.
+users call, and computes the same, where it can by kernels that never have that matrix (attention_kernel.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 from .. import dtypes
 from ..api import contraction, convert, indexing, manipulation, reduction, sorting
 from ..api import elementwise as ew
+from ..compiler.attention import has_attention
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops import leaf
 from ..shapes import as_int, broadcast_shapes, size_of
 from ..tensor import Tensor
 from . import functional
+from .attention_kernel import attend
 from .operands import narrowed, widened
 from .probability import softmax
 
@@ -62,7 +64,52 @@ def scaled_dot_product_attention(
 
     Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
     """
-    return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
+    if dropout or not has_attention() or not (offset is None or isinstance(offset, int)):
+        return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
+    op = "scaled_dot_product_attention"
+    (q, k, v), dtype = widened(op, q, k, v)
+    shape, groups = _check_operands(q, k, v, enable_gqa, op)
+    if not q.shape[-1] or not v.shape[-1] or q.dtype.itemsize < 4:
+        return narrowed(attention_definition(q, k, v, mask, is_causal, window, scale, 0.0, enable_gqa, offset), dtype)
+    allowed, bias = _check_mask(mask, shape, q.dtype, op)
+    if allowed is not None:
+        q, k, v = _without_unseen(q, k, v, allowed, groups)
+    if bias is not None:
+        bias = ew.where(allowed, bias, -math.inf)
+    low, high = _bounds(is_causal, as_window(window, op), shape[-1] - shape[-2] if offset is None else offset)
+    scale = _scale(scale, q)
+    if groups == 1:  # heads that k and v have one of are no group unless that is asked for
+        k, v = (manipulation.broadcast_to(x, (*shape[:-2], *x.shape[-2:])) for x in (k, v))
+
+    def definition(
+        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, low: int | None, high: int | None
+    ) -> Tensor:
+        place = _positions(k.shape[2], -2) - _positions(q.shape[2], -1)
+        for bound, inside in ((low, lambda: place >= low), (high, lambda: place < high)):
+            if bound is not None:
+                is_float = mask is not None and mask.dtype.kind == "f"
+                mask = ew.where(inside(), mask, -math.inf) if is_float else _both(mask, inside())
+        return attention_definition(q, k, v, mask, scale=scale, enable_gqa=True)
+
+    found = attend(q, k, v, allowed if bias is None else bias, low, high, scale, shape[:-2], definition)
+    return narrowed(found, dtype)
+
+
+def _both(mask: Tensor | None, other: Tensor) -> Tensor:
+    return other if mask is None else ew.logical_and(mask, other)
+
+
+def _scale(scale: float | None, q: Tensor) -> float:
+    if scale is not None:
+        return scale
+    return 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+
+
+def _bounds(is_causal: bool, window: Window, first: int) -> tuple[int | None, int | None]:
+    """Query t attends to keys from ``t + low`` up to ``t + high``."""
+    left, right = window if window is not None else (None, None)
+    right = 0 if is_causal else right
+    return None if left is None else first - left, None if right is None else first + right + 1
 
 
 def attention_definition(
@@ -77,15 +124,14 @@ def attention_definition(
         raise ArgumentError(f"{op}: dropout must be in [0, 1], got {dropout}")
     queries, keys = shape[-2:]
     allowed, bias = _check_mask(mask, shape, q.dtype, op)
-    positions = _positions_allowed(queries, keys, is_causal, as_window(window, op), offset, shape, op)
-    if positions is not None:
-        allowed = positions if allowed is None else ew.logical_and(allowed, positions)
-    if allowed is not None:
-        q = ew.where(manipulation.expand_dims(_some(allowed, -1, q.shape[:-1], 1), axis=-1), q, 0.0)
-        seen = manipulation.expand_dims(_some(allowed, -2, k.shape[:-1], groups), axis=-1)
-        k, v = ew.where(seen, k, 0.0), ew.where(seen, v, 0.0)
-    if scale is None:
-        scale = 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+    span = as_window(window, op)
+    first = _first_position(offset, shape, op)
+    hides = allowed is not None or not _everybody_sees(queries, keys, is_causal, span, first)
+    if is_causal or span is not None:
+        allowed = _both(allowed, _within(_positions(queries, -1) + first - _positions(keys, -2), is_causal, span))
+    if allowed is not None and hides:
+        q, k, v = _without_unseen(q, k, v, allowed, groups)
+    scale = _scale(scale, q)
     scores = _by_group(q, manipulation.matrix_transpose(k), groups) * scale
     if bias is not None:
         scores = scores + bias
@@ -160,8 +206,7 @@ def packed_attention(
         manipulation.expand_dims(ids, axis=-1) >= 0,
     )
     if ordered:
-        within = _within(distance, is_causal, span)
-        allowed = allowed if within is None else ew.logical_and(allowed, within)
+        allowed = ew.logical_and(allowed, _within(distance, is_causal, span))
     if allowed.ndim > 2:
         allowed = manipulation.expand_dims(allowed, axis=-3)  # the heads
     return scaled_dot_product_attention(
@@ -201,6 +246,13 @@ def _check_operands(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool, op: str) 
             f"{op}: the leading axes of q {q.shape}, k {k.shape} and v {v.shape} do not broadcast{hint}"
         ) from error
     return (*lead, q.shape[-2], k.shape[-2]), groups
+
+
+def _without_unseen(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Zeros for queries that may attend to nothing, and for keys and values that no query may attend to."""
+    q = ew.where(manipulation.expand_dims(_some(allowed, -1, q.shape[:-1], 1), axis=-1), q, 0.0)
+    seen = manipulation.expand_dims(_some(allowed, -2, k.shape[:-1], groups), axis=-1)
+    return q, ew.where(seen, k, 0.0), ew.where(seen, v, 0.0)
 
 
 def _by_group(x: Tensor, y: Tensor, groups: int) -> Tensor:
@@ -253,38 +305,50 @@ def _positions(count: int, axis: int) -> Tensor:
     return manipulation.expand_dims(Tensor(leaf.iota((count,), 0, dtypes.int64)), axis=axis)
 
 
-def _within(distance: Tensor, is_causal: bool, window: Window) -> Tensor | None:
-    """Where a key at ``distance`` (the query's position less its own) may be attended to; None for everywhere."""
+def _first_position(offset: Any, shape: tuple[int, ...], op: str) -> Any:
+    """The first query's position among the keys: an int, or a tensor that broadcasts against (..., queries, keys)."""
+    if offset is None:
+        return shape[-1] - shape[-2]
+    if isinstance(offset, int) and not isinstance(offset, bool):
+        return offset
+    first = convert.wrap(convert.as_node(offset, None, op))
+    if first.dtype.kind not in "iu":
+        raise DTypeError(f"{op}: offset must be an integer, the first query's position, got {first.dtype.name}")
+    lead = shape[:-2]
+    missing = len(lead) - first.ndim
+    if missing < 0 or any(a not in (1, b) for a, b in zip(first.shape, lead[missing:])):
+        raise ShapeError(f"{op}: an offset of shape {first.shape} does not broadcast to the leading axes {lead}")
+    first = convert.astype(first, dtypes.int64)
+    return manipulation.expand_dims(first, axis=(-2, -1)) if first.ndim else first
+
+
+def _reach(is_causal: bool, window: Window) -> tuple[int | None, int | None]:
+    """How far a query sees to the left and to the right; None for any distance."""
     left, right = window if window is not None else (None, None)
-    if is_causal:
-        right = 0
-    found = None
-    if right is not None:
-        found = distance >= -right
-    if left is not None:
-        near = distance <= left
-        found = near if found is None else ew.logical_and(found, near)
-    return found
+    return left, 0 if is_causal else right
 
 
-def _positions_allowed(
-    queries: int, keys: int, is_causal: bool, window: Window, offset: Any, shape: tuple[int, ...], op: str
-) -> Tensor | None:
-    """(..., queries, keys): where positions allow to attend; None for everywhere."""
-    first: Any = keys - queries
-    if offset is not None:
-        first = convert.wrap(convert.as_node(offset, None, op))
-        if first.dtype.kind not in "iu":
-            raise DTypeError(f"{op}: offset must be an integer, the first query's position, got {first.dtype.name}")
-        lead = shape[:-2]
-        missing = len(lead) - first.ndim
-        if missing < 0 or any(a not in (1, b) for a, b in zip(first.shape, lead[missing:])):
-            raise ShapeError(f"{op}: an offset of shape {first.shape} does not broadcast to the leading axes {lead}")
-        first = convert.astype(first, dtypes.int64)
-        first = manipulation.expand_dims(first, axis=(-2, -1)) if first.ndim else first
-    if not is_causal and window is None:
-        return None
-    return _within(_positions(queries, -1) + first - _positions(keys, -2), is_causal, window)
+def _within(distance: Tensor, is_causal: bool, window: Window) -> Tensor:
+    """Where a key at ``distance`` (the query's position less its own) may be attended to, by one rule or both."""
+    left, right = _reach(is_causal, window)
+    if right is None:
+        return distance <= left
+    before = distance >= -right
+    return before if left is None else ew.logical_and(before, distance <= left)
+
+
+def _everybody_sees(queries: int, keys: int, is_causal: bool, window: Window, first: Any) -> bool:
+    """Whether it is known that every query sees a key and every key is seen."""
+    left, right = _reach(is_causal, window)
+    if (left is None and right is None) or not queries or not keys:
+        return True
+    if not isinstance(first, int):
+        return False
+    # A query's view and a key's viewers are intervals that move with it: the outermost are the first to be empty.
+    last = first + queries - 1
+    query_sees = (left is None or last - left < keys) and (right is None or first + right >= 0)
+    key_seen = (right is None or last + right >= keys - 1) and (left is None or first - left <= 0)
+    return query_sees and key_seen
 
 
 def _some(allowed: Tensor, axis: int, shape: tuple[int, ...], groups: int) -> Tensor:

@@ -88,7 +88,7 @@ def _gradient_reference(node: Node, q: Array, k: Array, v: Array, flat: Array, d
         change = np.matmul(dout, np.swapaxes(_repeated(v, q), 2, 3)) - (dout * out).sum(3, keepdims=True)
         dscores = np.where(weights == 0, 0, weights * change * node.attrs[0])
         dq, dk = np.matmul(dscores, _repeated(k, q)), np.matmul(np.swapaxes(dscores, 2, 3), q)
-    shared = (q.shape[0], k.shape[1], -1, *k.shape[2:3])
+    shared = (q.shape[0], k.shape[1], q.shape[1] // max(k.shape[1], 1), *k.shape[2:3])
     dk, dv = (x.reshape(*shared, x.shape[3]).sum(2) for x in (dk, dv))
     return np.concatenate([dq.ravel(), dk.ravel(), dv.ravel()]).astype(node.dtype.numpy)
 
