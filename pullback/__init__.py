@@ -15,6 +15,7 @@ from .api import random
 from .api.contraction import (
     bilinear,
     dot,
+    dot_general,
     inner,
     kron,
     linear,
@@ -337,7 +338,7 @@ if TYPE_CHECKING:
     from .linalg import cross, norm
     from .nn.functional import one_hot
     from .runtime.driver import get_num_threads, set_num_threads
-    from .runtime.evaluate import debug_nans, get_backend, set_backend
+    from .runtime.evaluate import debug_nans, get_backend, get_matmul_precision, set_backend, set_matmul_precision
     from .transforms import pytree
     from .transforms.batching import vmap
     from .transforms.checkpoint import checkpoint, checkpoint_name
@@ -368,6 +369,7 @@ _ON_FIRST_USE = {
     "debug_nans": "runtime.evaluate",
     "explain": "compiler.explain",
     "get_backend": "runtime.evaluate",
+    "get_matmul_precision": "runtime.evaluate",
     "get_num_threads": "runtime.driver",
     "grad": "transforms.functional",
     "gradients": "transforms.functional",
@@ -387,6 +389,7 @@ _ON_FIRST_USE = {
     "profile": "compiler.explain",
     "pytree": "transforms",
     "set_backend": "runtime.evaluate",
+    "set_matmul_precision": "runtime.evaluate",
     "set_num_threads": "runtime.driver",
     "stop_gradient": "transforms.functional",
     "testing": "",
@@ -507,6 +510,7 @@ __all__ = [
     "divide",
     "divmod",
     "dot",
+    "dot_general",
     "dsplit",
     "dstack",
     "e",
@@ -550,6 +554,7 @@ __all__ = [
     "gather",
     "get_backend",
     "get_default_dtype",
+    "get_matmul_precision",
     "get_num_threads",
     "grad",
     "gradients",
@@ -693,6 +698,7 @@ __all__ = [
     "select",
     "set_backend",
     "set_default_dtype",
+    "set_matmul_precision",
     "set_num_threads",
     "sigmoid",
     "sign",

@@ -18,6 +18,7 @@ from ..errors import PullbackError
 from ..graph.node import Node, hooks_of, topological_order
 from ..graph.state import Site, state
 from ..ops import leaf
+from ..runtime.evaluate import get_matmul_precision
 from ..tensor import Tensor
 
 _MAX_RECIPES = 256  # of one function
@@ -30,8 +31,9 @@ Step = tuple[Any, Callable[[list[Node]], Any] | None, bool, tuple[Any, ...], tup
 
 
 def composite(function: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
-    """The ``function``, which must be pure: its result depends on its arguments and on the default dtype, and the nodes
-    that it makes depend on the types of tensors among these, not on their values. It draws no random numbers.
+    """The ``function``, which must be pure: its result depends on its arguments, the default dtype and the precision
+    of products, and the nodes that it makes depend on the types of tensors among these, not on their values. It draws
+    no random numbers.
 
     Whatever is not plain (arrays, lists, Python numbers that ``jit`` traces) goes to the function itself, and so do
     calls that raise.
@@ -41,7 +43,7 @@ def composite(function: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Tensor:
         nodes: list[Node] = []
-        key: list[Any] = [dtypes.get_default_dtype(), state.grad_enabled]
+        key: list[Any] = [dtypes.get_default_dtype(), state.grad_enabled, get_matmul_precision()]
         for x in args:
             if not _describe(x, key, nodes):
                 return function(*args, **kwargs)

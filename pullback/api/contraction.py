@@ -1,7 +1,8 @@
 """Products that sum: matmul, linear, dot, inner, tensordot, vecdot; and outer and kron, which only multiply. Those that
 sum become dot_general; einsum has its module.
 
-Operands are promoted first. Shapes that do not fit raise ShapeError naming both.
+Operands are promoted first. Shapes that do not fit raise ShapeError naming both. Where there is a ``preferred_dtype``,
+products are made and summed in it, and it is the result's; DTypeError unless it holds the operands' dtype.
 """
 
 from __future__ import annotations
@@ -16,27 +17,34 @@ from ..ops import contraction as ops
 from ..ops import elementwise
 from ..ops import movement as move
 from ..ops import reduction as fold
+from ..ops.contraction import Precision
+from ..runtime.evaluate import get_matmul_precision
 from ..shapes import Shape, as_int, broadcast_shapes, normalize_axes, normalize_axis
 from ..tensor import Tensor
-from .convert import ArrayLike, cast_node, promote
+from .convert import ArrayLike, cast_node, promote, promote_to
 from .einsum import einsum
 from .elementwise import add, multiply
 
 _HALF = (dtypes.float16, dtypes.bfloat16)
 
 
-def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+def matmul(x1: ArrayLike, x2: ArrayLike, /, *, preferred_dtype: Any = None) -> Tensor:
     """Matrix product of the last two axes; other axes broadcast. A vector counts as a row on the left, as a column on
     the right, and its axis is not in the result.
 
     x1: ``(..., m, k)`` or ``(k,)``; x2: ``(..., k, n)`` or ``(k,)``. Raises ShapeError for 0-d operands, different k,
     or other axes that do not broadcast.
+    preferred_dtype: of the sums and the result: int32 for int8, float32 for bfloat16, float64 for float32. Without it
+        the result has the operands' dtype, in which integers wrap; float16 and bfloat16 are summed in float32.
+        DTypeError for one that does not hold the operands.
     """
     a, b = promote(x1, x2, op="matmul")
-    return Tensor(matmul_node(a, b))
+    if preferred_dtype is not None:
+        a, b = promote_to(preferred_dtype, a, b, op="matmul")
+    return Tensor(matmul_node(a, b, get_matmul_precision()))
 
 
-def matmul_node(a: Node, b: Node) -> Node:
+def matmul_node(a: Node, b: Node, precision: Precision = "highest") -> Node:
     """See :func:`matmul`; the nodes have one dtype."""
     rank_a, rank_b = len(a.shape), len(b.shape)
     if rank_a == 0 or rank_b == 0:
@@ -48,10 +56,10 @@ def matmul_node(a: Node, b: Node) -> Node:
             f"elements, axis {axis_b} of the second {b.shape[axis_b]}"
         )
     if rank_b <= 2:
-        return ops.dot_general(a, b, ((rank_a - 1,), (axis_b,)))
+        return ops.dot_general(a, b, ((rank_a - 1,), (axis_b,)), precision=precision)
     if rank_a == 1:
         # (k) with (..., k, n): b's free axes are already (..., n).
-        return ops.dot_general(a, b, ((0,), (axis_b,)))
+        return ops.dot_general(a, b, ((0,), (axis_b,)), precision=precision)
     lead_a, lead_b = a.shape[:-2], b.shape[:-2]
     try:
         lead = broadcast_shapes(lead_a, lead_b, op="matmul")
@@ -59,10 +67,10 @@ def matmul_node(a: Node, b: Node) -> Node:
         raise ShapeError(
             f"matmul: shapes {a.shape} and {b.shape} do not fit: leading axes {lead_a} and {lead_b} do not broadcast"
         ) from None
-    return _batched(a, b, lead)
+    return _batched(a, b, lead, precision)
 
 
-def _batched(a: Node, b: Node, lead: tuple[int, ...]) -> Node:
+def _batched(a: Node, b: Node, lead: tuple[int, ...], precision: Precision) -> Node:
     """Leading axes that both have are batch axes; one that an operand lacks (or has with extent 1) is a free axis of
     the other, so that nothing is repeated."""
     rank = len(lead)
@@ -77,7 +85,8 @@ def _batched(a: Node, b: Node, lead: tuple[int, ...]) -> Node:
     axes_a, axes_b = sorted(both + only_a), sorted(both + only_b)
     batch_a = tuple([axes_a.index(d) for d in both])
     batch_b = tuple([axes_b.index(d) for d in both])
-    product = ops.dot_general(left, right, ((len(axes_a) + 1,), (len(axes_b),)), (batch_a, batch_b))
+    contract = (len(axes_a) + 1,), (len(axes_b),)
+    product = ops.dot_general(left, right, contract, (batch_a, batch_b), precision)
     # Now: both, only_a, m, only_b, n. Wanted: the leading axes in order, m, n.
     current = [*both, *only_a, "m", *only_b, "n"]
     order = tuple([current.index(d) for d in [*range(rank), "m", "n"]])
@@ -114,7 +123,7 @@ def _require_rank(node: Node, rank: int, op: str, what: str) -> None:
 def _product(a: Node, b: Node, op: str, shape_a: Shape, shape_b: Shape) -> Node:
     """:func:`matmul_node`, its errors in terms of what the caller was given."""
     try:
-        return matmul_node(a, b)
+        return matmul_node(a, b, get_matmul_precision())
     except ShapeError:
         raise ShapeError(f"{op}: shapes {shape_a} and {shape_b} do not fit") from None
 
@@ -132,7 +141,8 @@ def linear(x: ArrayLike, /, weight: ArrayLike, bias: ArrayLike | None = None) ->
         raise ShapeError(
             f"linear: a weight of shape (outputs, {a.shape[-1]}) expected for x of shape {a.shape}, got {w.shape}"
         )
-    product = ops.dot_general(a, w, ((len(a.shape) - 1,), (len(w.shape) - 1,)))
+    contract = (len(a.shape) - 1,), (len(w.shape) - 1,)
+    product = ops.dot_general(a, w, contract, precision=get_matmul_precision())
     if bias is None:
         return Tensor(product)
     added = operands[2]
@@ -219,16 +229,44 @@ def _contract(a: Node, b: Node, axes_a: tuple[int, ...], axes_b: tuple[int, ...]
                 f"{op}: shapes {a.shape} and {b.shape} do not fit: axis {i} of the first has {a.shape[i]} elements, "
                 f"axis {j} of the second {b.shape[j]}"
             )
-    return ops.dot_general(a, b, (axes_a, axes_b))
+    return ops.dot_general(a, b, (axes_a, axes_b), precision=get_matmul_precision())
 
 
-def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | Sequence[Any] = 2) -> Tensor:
+def dot_general(
+    x1: ArrayLike, x2: ArrayLike, /, contract: Any, batch: Any = ((), ()), *, preferred_dtype: Any = None
+) -> Tensor:
+    """The product that all others are made of, with axes named as in XLA's DotGeneral.
+
+    contract: a pair of sequences of axes, of x1 and x2, over whose pairs products are summed. batch: likewise, axes
+        that go in step. Result: the batch axes, then the other axes of x1, then those of x2.
+    preferred_dtype: see :func:`matmul`.
+
+    Raises ShapeError for axes that are not there, occur twice or do not pair up.
+    """
+    a, b = promote(x1, x2, op="dot_general")
+    if preferred_dtype is not None:
+        a, b = promote_to(preferred_dtype, a, b, op="dot_general")
+    pairs = []
+    for name, axes in (("contract", contract), ("batch", batch)):
+        if not isinstance(axes, Sequence) or len(axes) != 2:
+            raise ShapeError(f"dot_general: {name} must be a pair of sequences of axes, got {axes!r}")
+        of_a = normalize_axes(axes[0], len(a.shape), "dot_general", ordered=True)
+        pairs.append((of_a, normalize_axes(axes[1], len(b.shape), "dot_general", ordered=True)))
+    return Tensor(ops.dot_general(a, b, pairs[0], pairs[1], get_matmul_precision()))
+
+
+def tensordot(
+    x1: ArrayLike, x2: ArrayLike, /, axes: int | Sequence[Any] = 2, *, preferred_dtype: Any = None
+) -> Tensor:
     """Sum over pairs of axes, the others of x1 and then of x2 in the result.
 
     axes: n sums over the last n of x1 and the first n of x2; a pair of sequences (or of ints) names the axes of each.
+    preferred_dtype: see :func:`matmul`.
     Raises ShapeError for axes that are not there or do not pair up.
     """
     a, b = promote(x1, x2, op="tensordot")
+    if preferred_dtype is not None:
+        a, b = promote_to(preferred_dtype, a, b, op="tensordot")
     if not isinstance(axes, Sequence):
         axes = as_int(axes, "tensordot", "axes")
         if axes < 0 or axes > min(len(a.shape), len(b.shape)):

@@ -103,6 +103,18 @@ def promote(*operands: ArrayLike, op: str = "operation") -> list[Node]:
     ]
 
 
+def promote_to(preferred: Any, *nodes: Node, op: str) -> list[Node]:
+    """The nodes, of one dtype, in a dtype that holds theirs; DTypeError for one that does not."""
+    dtype = dtypes.as_dtype(preferred)
+    for node in nodes:
+        if not node.weak and not dtypes.can_cast(node.dtype, dtype):
+            raise DTypeError(
+                f"{op}: preferred_dtype {dtype.name} does not hold the operands' {node.dtype.name}; cast the operands "
+                f"or the result with x.astype(pb.{dtype.name})"
+            )
+    return [cast_node(node, dtype, False) for node in nodes]
+
+
 def _alike(operands: tuple[Any, ...]) -> list[Node] | None:
     """What ``promote`` mostly meets, and answers at once: tensors of one dtype, and Python numbers beside floating
     ones; else None."""

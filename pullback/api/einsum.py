@@ -16,9 +16,10 @@ from ..ops import contraction as dots
 from ..ops import elementwise as ops
 from ..ops import movement as move
 from ..ops import reduction as fold
+from ..runtime.evaluate import get_matmul_precision
 from ..shapes import Shape, as_int
 from ..tensor import Tensor
-from .convert import ArrayLike, promote
+from .convert import ArrayLike, promote, promote_to
 from .diagonal import diagonal_node
 from .einsum_path import Path, contraction_path, multiplications
 
@@ -28,13 +29,16 @@ _LETTERS = ascii_uppercase + ascii_lowercase  # in the order that sorts them
 Term = tuple[Node, str]
 
 
-def einsum(subscripts: str | ArrayLike, /, *operands: Any, optimize: Any = None) -> Tensor:
+def einsum(
+    subscripts: str | ArrayLike, /, *operands: Any, optimize: Any = None, preferred_dtype: Any = None
+) -> Tensor:
     """Sums of products named by labels: ``einsum("bij,bjk->bik", a, b)``.
 
     subscripts: one group of letters for each operand, separated by commas; ``...`` stands for axes that broadcast, and
     an axis of extent 1 broadcasts too. A label repeated in one group takes a diagonal. Without ``->`` the result has
     the labels that occur once, in alphabetical order, after the axes of ``...``. NumPy's other form gives lists of ints
     in place of letters: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
+    preferred_dtype: of all products, sums and the result; see :func:`matmul`.
     optimize: the order of the products: None and True find the one with the fewest multiplications (greedily for more
     than 8 operands), "optimal" and "greedy" choose how, False goes from left to right, and a path is one that
     :func:`einsum_path` or NumPy's made.
@@ -44,7 +48,7 @@ def einsum(subscripts: str | ArrayLike, /, *operands: Any, optimize: Any = None)
     ArgumentError for another ``optimize``.
     """
     text, arrays = _arguments(subscripts, operands)
-    terms, output, sizes = _terms(text, arrays)
+    terms, output, sizes = _terms(text, arrays, preferred_dtype)
     for pair in _chosen_path(terms, output, sizes, optimize):
         taken = [terms[position] for position in pair]
         terms = [term for position, term in enumerate(terms) if position not in pair]
@@ -90,9 +94,13 @@ def _arguments(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]
     return ",".join(texts[:count]) + ("->" + texts[count] if output else ""), pairs[0::2]
 
 
-def _terms(text: str, arrays: tuple[Any, ...]) -> tuple[list[Term], str, dict[str, int]]:
+def _terms(
+    text: str, arrays: tuple[Any, ...], preferred_dtype: Any = None
+) -> tuple[list[Term], str, dict[str, int]]:
     """The operands reduced each on its own, the output's labels, and the extent of every label."""
     nodes = promote(*arrays, op="einsum")
+    if preferred_dtype is not None:
+        nodes = promote_to(preferred_dtype, *nodes, op="einsum")
     inputs, output = parse(text, [n.shape for n in nodes])
     sizes = _label_sizes(text, inputs, nodes)
     terms = [_without_unit_axes(n, labels, sizes) for n, labels in zip(nodes, inputs, strict=True)]
@@ -242,6 +250,7 @@ def _multiply(x: Term, y: Term, needed: set[str]) -> Term:
         b,
         (tuple([labels_a.index(c) for c in contract]), tuple([labels_b.index(c) for c in contract])),
         (tuple([labels_a.index(c) for c in batch]), tuple([labels_b.index(c) for c in batch])),
+        get_matmul_precision(),
     )
     free_a = [c for c in labels_a if c not in shared]
     free_b = [c for c in labels_b if c not in shared]

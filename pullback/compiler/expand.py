@@ -53,6 +53,19 @@ def vector_norm(
     return result if shape == kept else b.make(by_name("reshape"), (result,), (shape,), shape, dtype)
 
 
+def rounded_dot_general(
+    b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
+) -> Value:
+    """The product of operands that are rounded and widened again; the engine reads what is between (see
+    contraction.py)."""
+    from ..ops.registry import by_name
+
+    if dtype is dtypes.float32:
+        for narrow in (dtypes.bfloat16, dtypes.float32):
+            inputs = tuple([b.make(by_name("cast"), (x,), (narrow,), x.shape, narrow, node) for x in inputs])
+    return b.make(by_name("dot_general"), inputs, attrs, shape, dtype, node)
+
+
 SEARCHED_LINE = 1 << 12  # elements of a line up to which a kernel searches it, in twelve steps
 
 

@@ -472,6 +472,7 @@ RULES: dict[str, Rule] = {
     "slice": _slice,
     "attention": _attend, "attention_gradient": _attend,
     "dot_general": _contract,
+    "rounded_dot_general": expand.rounded_dot_general,
     "convolution": convolution.convolution,
     "vector_norm": expand.vector_norm,
     "searchsorted": expand.searchsorted,

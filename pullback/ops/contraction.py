@@ -1,9 +1,16 @@
-"""dot_general: products summed over contracted axes, batch axes in step. Every matmul and einsum is one."""
+"""dot_general: products summed over contracted axes, batch axes in step. Every matmul and einsum is one.
+
+``rounded_dot_general`` is the same of float32 operands that are rounded to bfloat16 first. Its derivatives are products
+of its own kind.
+"""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
+from .. import dtypes
 from ..dtypes import DType
 from ..graph.node import Node, bind
 from ..shapes import Shape, size_of
@@ -14,6 +21,7 @@ from .registry import register
 
 Ints = tuple[int, ...]
 AxisPairs = tuple[Ints, Ints]
+Precision = Literal["highest", "bf16"]
 
 
 def free_axes(ndim: int, contract: Ints, batch: Ints) -> Ints:
@@ -53,6 +61,9 @@ def _infer_dot(inputs: tuple[Node, ...], contract: AxisPairs, batch: AxisPairs) 
 
 def _dot_reference(node: Node, a: Array, b: Array) -> Array:
     contract, batch = node.attrs
+    if node.op is ROUNDED_DOT_GENERAL and node.dtype is dtypes.float32:
+        with np.errstate(over="ignore"):
+            a, b = (x.astype(dtypes.bfloat16.numpy).astype(np.float32) for x in (a, b))
     if node.dtype.kind == "f" and node.dtype.itemsize <= 4:
         a, b = (widen(x, node.dtype).astype(np.float64) for x in (a, b))
     free_a = free_axes(a.ndim, contract[0], batch[0])
@@ -82,10 +93,10 @@ def _transpose_dot(node: Node, cotangent: Node, index: int) -> Node:
     pairs = sorted(zip(contract[other], contract[mine]))
     from_y = tuple([i for _, i in pairs])
     if index == 0:
-        product = dot_general(cotangent, y, (of_y, free_y), (group_axes, batch[other]))
+        product = bind(node.op, (cotangent, y), ((of_y, free_y), (group_axes, batch[other])))
         made = (*batch[mine], *free_x, *from_y)
     else:
-        product = dot_general(y, cotangent, (free_y, of_y), (batch[other], group_axes))
+        product = bind(node.op, (y, cotangent), ((free_y, of_y), (batch[other], group_axes)))
         made = (*batch[mine], *from_y, *free_x)
     return movement.permute(product, movement.inverse_permutation(made))
 
@@ -97,12 +108,12 @@ def _batch_dot(node: Node, inputs: tuple[Node, ...], batched: tuple[bool, ...], 
     pair = (shifted[0], shifted[1])
     a, b = inputs
     if all(batched):
-        return dot_general(a, b, pair, ((0, *groups[0]), (0, *groups[1])))
+        return bind(node.op, (a, b), (pair, ((0, *groups[0]), (0, *groups[1]))))
     # The batch axis is a free axis of one operand, the first of that operand's.
     position = len(batch[0])
     if batched[1]:
         position += len(free_axes(len(node.inputs[0].shape), contract[0], batch[0]))
-    return movement.move_axis(dot_general(a, b, pair, (groups[0], groups[1])), position, 0)
+    return movement.move_axis(bind(node.op, (a, b), (pair, (groups[0], groups[1]))), position, 0)
 
 
 DOT_GENERAL = register(Op(
@@ -110,15 +121,24 @@ DOT_GENERAL = register(Op(
     "dot_general", 2.0, ("contract", "batch"),
     "sum over contracted axes of a * b; result axes: batch, free of a, free of b. bool: any of and",
 ))
+ROUNDED_DOT_GENERAL = register(Op(
+    "rounded_dot_general", "contraction", _infer_dot, _dot_reference, Linear(_transpose_dot, (0, 1)), _batch_dot,
+    "dot_general", 2.0, ("contract", "batch"),
+    "dot_general of operands rounded to bfloat16, if they are float32; summed in float32",
+))
 
 
-def dot_general(a: Node, b: Node, contract: AxisPairs, batch: AxisPairs = ((), ())) -> Node:
+def dot_general(
+    a: Node, b: Node, contract: AxisPairs, batch: AxisPairs = ((), ()), precision: Precision = "highest"
+) -> Node:
     """Contract ``contract[0]`` of ``a`` with ``contract[1]`` of ``b``; ``batch`` axes are matched, not summed.
 
     Result: batch axes, then a's other axes, then b's other axes (the rule of JAX's ``lax.dot_general``).
-    float16 and bfloat16 accumulate in float32; integers wrap.
+    float16 and bfloat16 accumulate in float32; integers wrap. precision: with "bf16", float32 operands are rounded to
+    bfloat16, here and in all derivatives.
     """
-    return bind(DOT_GENERAL, (a, b), (contract, batch), a.weak and b.weak)
+    op = ROUNDED_DOT_GENERAL if precision == "bf16" and a.dtype is dtypes.float32 else DOT_GENERAL
+    return bind(op, (a, b), (contract, batch), a.weak and b.weak)
 
 
 def matrix_product(a: Node, b: Node) -> Node:

@@ -19,6 +19,7 @@ from ..graph.node import Node, topological_order
 from ..graph.state import describe_site, open_after_fork, state
 from ..graph.structure import Structure
 from ..graph.tracking import is_tracked
+from ..ops.contraction import Precision
 from .programs import Programs
 
 Backend = Literal["compiled", "reference"]
@@ -29,8 +30,8 @@ MAX_CACHED = 1 << 16  # nodes in the programs that are kept, in each of two gene
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """How values are computed, by a compiler without which passes (see compiler/options.py), and what is looked for in
-    them (see runtime/nonfinite.py).
+    """How values are computed, by a compiler without which passes (see compiler/options.py), what is looked for in them
+    (see runtime/nonfinite.py), and what products of float32 are made with.
 
     There is one object for each mode, compared by identity: it is part of the key of every jitted call.
     """
@@ -38,22 +39,23 @@ class Mode:
     backend: Backend
     looks_for: Kinds | None
     without: frozenset[str]
+    matmul_precision: Precision
 
 
 Kinds = Literal["nan", "nonfinite"]
 
-_modes: dict[tuple[Backend, Kinds | None, frozenset[str]], Mode] = {}
+_modes: dict[tuple[Backend, Kinds | None, frozenset[str], Precision], Mode] = {}
 
 
-def _set(backend: Backend, looks_for: Kinds | None) -> None:
+def _set(backend: Backend, looks_for: Kinds | None, matmul_precision: Precision) -> None:
     global _mode
-    key = backend, looks_for, options.disabled()
+    key = backend, looks_for, options.disabled(), matmul_precision
     _mode = _modes.setdefault(key, Mode(*key))
 
 
 _mode: Mode
-_set("compiled", None)
-options.watch(lambda: _set(_mode.backend, _mode.looks_for))
+_set("compiled", None, "highest")
+options.watch(lambda: _set(_mode.backend, _mode.looks_for, _mode.matmul_precision))
 _lock = open_after_fork(threading.RLock())
 _programs = Programs(MAX_CACHED)
 
@@ -65,7 +67,7 @@ def set_backend(name: Backend) -> None:
     """
     if name not in ("compiled", "reference"):
         raise ArgumentError(f"set_backend: {name!r} is neither 'compiled' nor 'reference'")
-    _set(name, _mode.looks_for)
+    _set(name, _mode.looks_for, _mode.matmul_precision)
 
 
 def get_backend() -> Backend:
@@ -104,7 +106,7 @@ class debug_nans:
         if not isinstance(on, bool) or not isinstance(inf, bool):
             raise ArgumentError(f"debug_nans: on and inf are True or False, got {on!r} and {inf!r}")
         self._before = _mode.looks_for
-        _set(_mode.backend, ("nonfinite" if inf else "nan") if on else None)
+        _set(_mode.backend, ("nonfinite" if inf else "nan") if on else None, _mode.matmul_precision)
 
     def __enter__(self) -> None:
         pass
@@ -112,7 +114,43 @@ class debug_nans:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _set(_mode.backend, self._before)
+        _set(_mode.backend, self._before, _mode.matmul_precision)
+
+
+class set_matmul_precision:
+    """Choose what products of float32 are made with from here on, in all threads.
+
+    "highest" (the default): float32 as it is. "bf16": the operands are rounded to bfloat16, which leaves 8 of 24 bits
+    of them, and the products, which are then exact, summed in float32; so are the products in derivatives. That is a
+    relative error of up to 2**-8 for each product, for operands of half the size in memory.
+
+    It goes for ``matmul`` and ``@``, ``matvec``, ``vecmat``, ``linear``, ``bilinear``, ``dot``, ``inner``,
+    ``tensordot``, ``einsum``, ``dot_general`` and what is made of these, for float32 operands only; not for linear
+    algebra, convolutions and attention. What counts is the time of the call that makes the product: one that is lazy
+    keeps its precision, and so do its derivatives. Jitted functions are recorded for each precision.
+
+    As a context manager, ``with pb.set_matmul_precision("bf16"): ...``, what was before comes back at the end.
+    Raises ArgumentError for another name.
+    """
+
+    def __init__(self, precision: Precision) -> None:
+        if precision not in ("highest", "bf16"):
+            raise ArgumentError(f"set_matmul_precision: {precision!r} is neither 'highest' nor 'bf16'")
+        self._before = _mode.matmul_precision
+        _set(_mode.backend, _mode.looks_for, precision)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _set(_mode.backend, _mode.looks_for, self._before)
+
+
+def get_matmul_precision() -> Precision:
+    """What products of float32 are made with: "highest" or "bf16"; see :class:`set_matmul_precision`."""
+    return _mode.matmul_precision
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

@@ -190,6 +190,10 @@ def _cases() -> list[Case]:
     ):
         case("dot_general", lambda a, b, c=contract, g=batch: contraction.dot_general(a, b, c, g),
              grid(-1, 1, left, 1), grid(-1, 1, right, 2), by=(0, 1), note=note)
+        # Of float64 nothing is rounded.
+        case("rounded_dot_general",
+             lambda a, b, c=contract, g=batch: bind_op(contraction.ROUNDED_DOT_GENERAL, (a, b), (c, g)),
+             grid(-1, 1, left, 1), grid(-1, 1, right, 2), by=(0, 1), note=note)
     for descending in (False, True):
         case("argsort", lambda x, d=descending: sorting.argsort(x, 1, d), ints(0, 3, (2, 7, 2)), note=str(descending))
     return cases

@@ -50,6 +50,12 @@ ROWS = [
     *[Row("tensordot", lambda x, y, a=axes: pb.tensordot(x, y, axes=a), _operands((2, 3, 4), (3, 4, 2)), note=note,
           torch=lambda t, a=axes: lambda x, y: t.tensordot(x, y, dims=a))
       for note, axes in (("outer", 0), ("two", 2), ("pairs", ([1, 0], [0, -1])), ("one", ([-1], [1])))],
+    Row("dot_general", lambda x, y: pb.dot_general(x, y, ((2,), (0,)), ((0,), (1,))), _operands((2, 3, 4), (4, 2, 5)),
+        torch=lambda t: lambda x, y: t.einsum("bij,jbk->bik", x, y), note="batch"),
+    Row("dot_general", lambda x, y: pb.dot_general(x, y, ((-1, 0), (-1, 1))), _operands((2, 3, 4), (5, 2, 4)),
+        torch=lambda t: lambda x, y: t.einsum("bij,kbj->ik", x, y), note="two axes"),
+    Row("dot_general", lambda x, y: pb.dot_general(x, y, ((), ())), _operands((2,), (3,)), note="outer",
+        torch=lambda t: t.outer),
     Row("linear", pb.linear, _operands((2, 2, 3), (4, 3), (4,)), torch=lambda t: t.nn.functional.linear),
     Row("linear", pb.linear, _operands((3,), (4, 3)), note="vector", torch=lambda t: t.nn.functional.linear),
     Row("linear", lambda x, w, b: pb.linear(x, w, bias=b), _operands((2, 3), (3,), ()), note="one output",
