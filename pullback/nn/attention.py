@@ -258,10 +258,10 @@ def _without_unseen(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, groups: in
 def _by_group(x: Tensor, y: Tensor, groups: int) -> Tensor:
     """``x @ y``, where each matrix of ``y`` serves ``groups`` of x that follow one another on the axis before."""
     if groups == 1:
-        return contraction.matmul(x, y)
+        return Tensor(contraction.matmul_node(x.node, y.node))
     *lead, heads, rows, inner = x.shape
     together = manipulation.reshape(x, (*lead, heads // groups, groups * rows, inner))
-    product = contraction.matmul(together, y)
+    product = Tensor(contraction.matmul_node(together.node, y.node))
     return manipulation.reshape(product, (*product.shape[:-3], heads, rows, y.shape[-1]))
 
 

@@ -297,3 +297,12 @@ def test_errors_name_what_does_not_fit(number):
     call, error, message = ERRORS[number]
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1e-30])
+def test_the_precision_of_products_does_not_count(dropout):
+    q = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
+    expected = np.asarray(nn.scaled_dot_product_attention(q, q, q, dropout=dropout, key=pb.random.key(0)))
+    with pb.set_matmul_precision("bf16"):
+        got = np.asarray(nn.scaled_dot_product_attention(q, q, q, dropout=dropout, key=pb.random.key(0)))
+    np.testing.assert_array_equal(got, expected)
