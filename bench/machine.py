@@ -32,7 +32,7 @@ def machine_facts() -> dict[str, Any]:
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "vector_flags": _vector_flags(),
+        "vector_flags": vector_flags(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {PRODUCT: pullback.__version__, **versions},
@@ -81,7 +81,8 @@ def _cpu_model() -> str:
     return model or platform.machine()
 
 
-def _vector_flags() -> list[str]:
+def vector_flags() -> list[str]:
+    """The processor's vector extensions, of those that matter here."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:

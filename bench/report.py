@@ -45,7 +45,11 @@ def line(outcome: Outcome) -> str:
         outcome.verdict,
         peers,
     )
-    return "\n".join([_line(cells), *(f"    {note}" for note in outcome.notes)])
+    notes = list(outcome.notes)
+    if outcome.limit is not None:
+        reached = ", ".join(f"{library} {share:.0%}" for library, share in outcome.shares.items())
+        notes.append(f"limit {format_seconds(outcome.limit.seconds)}, {outcome.limit.why}; reached: {reached}")
+    return "\n".join([_line(cells), *(f"    {note}" for note in notes)])
 
 
 def write_json(path: str, outcomes: list[Outcome], machine: dict[str, Any], blas: dict[str, str]) -> None:
@@ -66,6 +70,7 @@ def write_json(path: str, outcomes: list[Outcome], machine: dict[str, Any], blas
                 "verdict": outcome.verdict,
                 "notes": outcome.notes,
                 **({"facts": outcome.facts} if outcome.facts else {}),
+                **({"limit": vars(outcome.limit), "shares": outcome.shares} if outcome.limit else {}),
             }
             for outcome in outcomes
         ],

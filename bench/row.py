@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from .limits import Limit, Work
+
 PRODUCT = "pullback"
 PEERS = ("numpy", "torch", "jax")
 MODULES = {PRODUCT: "pullback", "numpy": "numpy", "torch": "torch", "jax": "jax", "torch.compile": "torch"}
@@ -69,6 +71,7 @@ class Outcome:
     ratio: median over the rounds of product / best peer.
     notes: what else there is to say, each a short phrase.
     facts: figures for the JSON file.
+    limit: what the machine allows, where the row states it.
     """
 
     row: str
@@ -79,6 +82,13 @@ class Outcome:
     ratio: float | None = None
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    limit: Limit | None = None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of each library, the share reached of what the machine allows; empty without a limit."""
+        limit = self.limit
+        return {} if limit is None else {name: limit.seconds / seconds for name, seconds in self.seconds.items()}
 
     @property
     def verdict(self) -> str:
@@ -130,6 +140,7 @@ class Timed:
     steps_to_check: steps before the comparison (more than one where a step changes state).
     first_call: whether a fresh process's first result is a line of its own.
     judges: the peers that the ratio may be against, where that is not all; the others are shown only.
+    work: from the inputs to the least that must be done, where the row states its limit and the share of it reached.
     """
 
     name: str
@@ -141,6 +152,7 @@ class Timed:
     steps_to_check: int = 1
     first_call: bool = True
     judges: tuple[str, ...] = ()
+    work: Callable[[Inputs], Work] | None = None
 
     def computed(self, tiny: bool) -> list[np.ndarray]:
         job = self.builders[PRODUCT](self.inputs(tiny))
@@ -161,4 +173,5 @@ class Timed:
         best = fastest_peer(seconds, self.judges)
         # Round by round, so that a drift of the machine's speed cancels.
         ratio = median(map(truediv, rounds[PRODUCT], rounds[best])) if best else None
-        yield Outcome(self.name, self.what, self.target, seconds, best, ratio)
+        limit = None if self.work is None else self.work(inputs).limit()
+        yield Outcome(self.name, self.what, self.target, seconds, best, ratio, limit=limit)

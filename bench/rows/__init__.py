@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from ..row import Row, Timed
-from . import derivatives, dispatch, elementwise, gemm, indexing, logreg, memory, mlp, normalise, scan, shapes, startup
+from . import (
+    attention,
+    convolution,
+    derivatives,
+    dispatch,
+    elementwise,
+    gemm,
+    indexing,
+    logreg,
+    memory,
+    mlp,
+    networks,
+    normalise,
+    scan,
+    shapes,
+    startup,
+)  # fmt: skip
 
 TIMED: tuple[Timed, ...] = (
     *mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *scan.ROWS, *memory.ROWS, *indexing.ROWS, *logreg.ROWS, *gemm.ROWS,
-    *dispatch.ROWS,
+    *convolution.ROWS, *attention.ROWS, *networks.ROWS, *dispatch.ROWS,
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
     *TIMED,
+    *gemm.FOLLOWED,
     *shapes.ROWS,
     *derivatives.ROWS,
     *(startup.FirstCall(row, warm) for warm in (False, True) for row in TIMED if row.first_call),

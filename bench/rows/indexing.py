@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..jobs import build_jax, build_numpy, build_pullback, build_torch
 from ..row import Inputs, Target, Timed
-from .memory import build_jax, build_numpy, build_pullback, build_torch
 
 BINS, SEGMENTS, TABLE = 1000, 10_000, 50_000
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..jobs import build_jax, build_numpy, build_pullback, build_torch, builders_of, torch_gradients
+from ..limits import Work
 from ..row import Inputs, Job, Target, Timed
 
 RATE, BETAS, EPSILON = 1e-3, (0.9, 0.999), 1e-8
 WINDOW, HOP = 400, 160
-
-# A workload in one library: a function of the inputs as that library's arrays, and of the library's own modules.
-Work = Callable[..., Any]
 
 
 def _rng() -> np.random.Generator:
@@ -23,60 +22,6 @@ def _rng() -> np.random.Generator:
 
 def _normal(*shape: int) -> np.ndarray:
     return _rng().standard_normal(shape, dtype=np.float32)
-
-
-# -- jobs of functions without state -----------------------------------------------------------------------------------
-
-
-def build_pullback(inputs: Inputs, work: Work) -> Job:
-    import pullback as pb
-    from pullback import nn
-
-    function = pb.jit(partial(work, pb, nn))
-    arguments = {name: pb.asarray(value) for name, value in inputs.items()}
-
-    def step() -> Any:
-        result = function(**arguments)
-        pb.eval(result)
-        return result
-
-    return Job(step, lambda result: [np.asarray(x) for x in _flat(result)])
-
-
-def build_torch(inputs: Inputs, work: Work) -> Job:
-    import torch
-    from torch.nn import functional
-
-    arguments = {name: torch.from_numpy(value) for name, value in inputs.items()}
-    return Job(lambda: work(torch, functional, **arguments), lambda result: [x.numpy() for x in _flat(result)])
-
-
-def build_jax(inputs: Inputs, work: Work) -> Job:
-    import jax
-    import jax.numpy as jnp
-
-    function = jax.jit(partial(work, jax, jnp))
-    arguments = {name: jnp.asarray(value) for name, value in inputs.items()}
-    return Job(
-        lambda: jax.block_until_ready(function(**arguments)), lambda result: [np.asarray(x) for x in _flat(result)]
-    )
-
-
-def build_numpy(inputs: Inputs, work: Work) -> Job:
-    return Job(lambda: work(**inputs), lambda result: [np.asarray(x) for x in _flat(result)])
-
-
-def _flat(result: Any) -> list[Any]:
-    return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def torch_gradients(loss: Callable[..., Any], *leaves: Any) -> list[Any]:
-    """The loss and its gradients by ``leaves``, detached."""
-    import torch
-
-    tracked = [leaf.detach().requires_grad_() for leaf in leaves]
-    value = loss(*tracked)
-    return [value.detach(), *torch.autograd.grad(value, tracked)]
 
 
 # -- batch norm --------------------------------------------------------------------------------------------------------
@@ -268,13 +213,6 @@ def loss_jax(jax: Any, jnp: Any, logits: Any, labels: Any) -> Any:
     return jax.value_and_grad(loss)(logits)
 
 
-def three(pullback: Work, torch: Work, jax: Work) -> dict[str, Any]:
-    return {
-        "pullback": partial(build_pullback, work=pullback), "torch": partial(build_torch, work=torch),
-        "jax": partial(build_jax, work=jax),
-    }  # fmt: skip
-
-
 # -- Adam --------------------------------------------------------------------------------------------------------------
 
 
@@ -353,19 +291,20 @@ ROWS = (
     Timed(
         "adam-10m", "an Adam step of 10 million f32 parameters in 200 tensors", Target(0.8, 1.0), adam_inputs,
         {"pullback": adam_pullback, "torch": adam_torch, "jax": adam_jax}, tolerance=1e-5, steps_to_check=3,
+        work=lambda inputs: Work(bytes=7.0 * inputs["parameters"].nbytes),
     ),
     Timed(
         "batchnorm-train", "batch norm in training, value and gradients, 32x64x56x56", NONE_SLOWER, batch_norm_inputs,
-        three(batch_norm_pullback, batch_norm_torch, batch_norm_jax), tolerance=1e-3,
+        builders_of(batch_norm_pullback, batch_norm_torch, batch_norm_jax), tolerance=1e-3,
     ),
     Timed(
         "layernorm-params-grad", "gradients of layer norm by its input, scale and shift, 8192 x 1024", NONE_SLOWER,
-        layer_norm_inputs, three(layer_norm_pullback, layer_norm_torch, layer_norm_jax), tolerance=1e-3,
+        layer_norm_inputs, builders_of(layer_norm_pullback, layer_norm_torch, layer_norm_jax), tolerance=1e-3,
         first_call=False,
     ),
     Timed(
         "softmax-short", "softmax of 1e6 rows of 3", NONE_SLOWER, short_inputs,
-        three(
+        builders_of(
             lambda pb, nn, x: nn.functional.softmax(x, -1), lambda torch, functional, x: torch.softmax(x, -1),
             lambda jax, jnp, x: jax.nn.softmax(x, -1),
         ), tolerance=1e-5, first_call=False,
@@ -396,17 +335,17 @@ ROWS = (
     ),
     Timed(
         "embedding-grad", "gradient of a table of 50,000 rows of 128 by 8192 tokens", NONE_SLOWER, embedding_inputs,
-        three(embedding_pullback, embedding_torch, embedding_jax), tolerance=1e-5, first_call=False,
+        builders_of(embedding_pullback, embedding_torch, embedding_jax), tolerance=1e-5, first_call=False,
     ),
     Timed(
         "cross-entropy-50k", "cross entropy of 512 rows of 50,000 classes, value and gradient", NONE_SLOWER,
-        loss_inputs, three(loss_pullback, loss_torch, loss_jax), tolerance=1e-4, first_call=False,
+        loss_inputs, builders_of(loss_pullback, loss_torch, loss_jax), tolerance=1e-4, first_call=False,
     ),
     Timed(
         "strided-chain", "windows of 400 every 160 of 2e6 f32: log energies and differences of neighbours", NONE_SLOWER,
         chain_inputs,
         {
-            **three(chain_pullback, chain_torch, chain_jax),
+            **builders_of(chain_pullback, chain_torch, chain_jax),
             "numpy": partial(build_numpy, work=chain_numpy),
         }, tolerance=1e-4, first_call=False,
     ),

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..jobs import build_jax, build_pullback, build_torch
 from ..row import Inputs, Job, Target, Timed
-from .memory import build_jax, build_pullback, build_torch
 
 
 def make_matrix(tiny: bool, flat: bool) -> Inputs:
