@@ -1,4 +1,4 @@
-"""What the machine allows: its multiply-adds and its copies, measured on all cores; and what a row needs of them."""
+"""What the machine allows: multiply-adds, reads and copies, measured on all cores; and what a row needs of them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-ROUNDS = 8
+ROUNDS = 12
 CHAINS = 12  # independent accumulators: as many as two units of latency 4 to 5 need, in 16 registers
 STEPS = 1 << 20  # of each chain, in one call
 TILE = 1 << 18  # bytes of each slice of a copy
-LEAST_COPY, MOST_COPY = 1 << 20, 1 << 28
-COPY_SECONDS = 0.01  # of one measurement
+LEAST_MEASURED, MOST_MEASURED = 1 << 20, 1 << 28  # bytes that lie in memory
+SECONDS = 0.01  # of one measurement of reading or copying
 
 _engines: list[Any] = []  # which keep their code
 
-_LOOP = """
-define void @chains(ptr %out, i64 %steps) {{
+_CODE = """
+define void @multiply_add(ptr %out, i64 %steps) {{
 entry:
   %factor = load {type}, ptr %out, align 4
   br label %loop
@@ -38,34 +38,54 @@ done:
 {stores}
   ret void
 }}
+
+define void @read(ptr %out, ptr %in, i64 %steps) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{phis}
+  %first = mul i64 %i, {chains}
+{reads}
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %steps
+  br i1 %more, label %loop, label %done
+done:
+{stores}
+  ret void
+}}
 declare {type} @llvm.fma.{suffix}({type}, {type}, {type})
 """
 
 
 @dataclass(frozen=True)
 class Work:
-    """The least that a row must do: ``flops`` additions and multiplications of ``dtype``, ``bytes`` read and written.
+    """The least that a row must do: ``flops`` additions and multiplications of ``dtype``, bytes read and written.
 
-    bytes: each input and each result counts once, whatever lies in caches.
+    Each input and each result counts once, whatever lies in caches.
     dtype: float32 or float64; what is stored in fewer bits is computed in float32.
     """
 
     flops: float = 0.0
-    bytes: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
     dtype: str = "float32"
 
     def limit(self) -> Limit:
         """What the machine allows."""
-        flops_rate, bytes_rate = peak_flops(self.dtype), copy_rate(self.bytes)
-        by_flops, by_bytes = self.flops / flops_rate, self.bytes / bytes_rate
-        if by_flops >= by_bytes:
-            return Limit(by_flops, f"{self.flops / 1e9:.3g} GFLOP at {flops_rate / 1e9:.0f} GFLOP/s")
-        return Limit(by_bytes, f"{self.bytes / 1e6:.3g} MB at {bytes_rate / 1e9:.0f} GB/s")
+        rate = peak_flops(self.dtype)
+        by_flops = Limit(self.flops / rate, f"{self.flops / 1e9:.3g} GFLOP at {rate / 1e9:.0f} GFLOP/s")
+        size = self.read + self.written
+        copied = min(self.read, self.written)
+        seconds = 2 * copied / copy_rate(size) + (self.read - copied) / read_rate(size)
+        seconds += (self.written - copied) / copy_rate(size)
+        by_bytes = Limit(seconds, f"{size / 1e6:.3g} MB at {size / max(seconds, 1e-12) / 1e9:.0f} GB/s")
+        return max(by_flops, by_bytes, key=lambda limit: limit.seconds)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Seconds that no implementation of the same arithmetic can be faster than, and what they come from."""
+    """Seconds that the same arithmetic needs at least on this machine, and what they come from."""
 
     seconds: float
     why: str
@@ -82,22 +102,25 @@ def _vector(dtype: str) -> tuple[int, str, str]:
 
 
 @cache
-def _chains(dtype: str) -> Callable[[int, int], None]:
-    """``(address, steps)``: steps multiply-adds in each of CHAINS registers; the sums go to the address."""
+def _compiled(dtype: str) -> tuple[Callable[..., None], Callable[..., None]]:
+    """``multiply_add(out, steps)``: one in each of CHAINS registers a step; ``read(out, address, steps)``: one load."""
     import llvmlite.binding as llvm
 
-    _, type_, suffix = _vector(dtype)
-    phis = [f"  %a{n} = phi {type_} [ zeroinitializer, %entry ], [ %b{n}, %loop ]" for n in range(CHAINS)]
-    adds = [
-        f"  %b{n} = call {type_} @llvm.fma.{suffix}({type_} %factor, {type_} %a{n}, {type_} %factor)"
-        for n in range(CHAINS)
-    ]
-    stores = []
-    for n in range(CHAINS):
-        stores += [f"  %p{n} = getelementptr {type_}, ptr %out, i64 {n}", f"  store {type_} %b{n}, ptr %p{n}, align 4"]
-    text = _LOOP.format(
-        phis="\n".join(phis), adds="\n".join(adds), stores="\n".join(stores), type=type_, suffix=suffix
-    )
+    _, vector, suffix = _vector(dtype)
+    numbers = range(CHAINS)
+    fma = f"call {vector} @llvm.fma.{suffix}"
+    reads, stores = [], []
+    for n in numbers:
+        reads += [
+            f"  %j{n} = add i64 %first, {n}", f"  %p{n} = getelementptr {vector}, ptr %in, i64 %j{n}",
+            f"  %v{n} = load {vector}, ptr %p{n}, align 4", f"  %b{n} = fadd {vector} %a{n}, %v{n}",
+        ]  # fmt: skip
+        stores.append(f"  %q{n} = getelementptr {vector}, ptr %out, i64 {n}\n  store {vector} %b{n}, ptr %q{n}, align 4")
+    text = _CODE.format(
+        phis="\n".join(f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %loop ]" for n in numbers),
+        adds="\n".join(f"  %b{n} = {fma}({vector} %factor, {vector} %a{n}, {vector} %factor)" for n in numbers),
+        reads="\n".join(reads), stores="\n".join(stores), type=vector, suffix=suffix, chains=CHAINS,
+    )  # fmt: skip
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -105,9 +128,10 @@ def _chains(dtype: str) -> Callable[[int, int], None]:
     )
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
     engine.finalize_object()
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("chains"))
     _engines.append(engine)
-    return function
+    multiply_add = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    read = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    return multiply_add(engine.get_function_address("multiply_add")), read(engine.get_function_address("read"))
 
 
 def _cores() -> int:
@@ -140,33 +164,60 @@ def _on_all_cores(work: Callable[[int], Any]) -> float:
 @cache
 def peak_flops(dtype: str) -> float:
     """Floating point operations a second of independent multiply-adds in registers, on all cores."""
-    chains = _chains(dtype)
+    multiply_add = _compiled(dtype)[0]
     lanes = _vector(dtype)[0]
     memory = [np.zeros(CHAINS * lanes, dtype) for _ in range(_cores())]
-    seconds = _on_all_cores(lambda number: chains(memory[number].ctypes.data, STEPS))
+    seconds = _on_all_cores(lambda number: multiply_add(memory[number].ctypes.data, STEPS))
     return 2.0 * lanes * CHAINS * STEPS * _cores() / seconds
 
 
 def copy_rate(size: float) -> float:
     """Bytes a second, read and written, of a copy whose source and destination take ``size`` bytes together.
 
-    So that what fits a cache is measured there. Rounded up to a power of two.
+    So that what fits a cache is measured there.
     """
-    return _copy_rate(min(max(1 << int(size).bit_length(), LEAST_COPY), MOST_COPY))
+    return _copy_rate(_rounded(size))
+
+
+def read_rate(size: float) -> float:
+    """Bytes a second of reading ``size`` bytes."""
+    return _read_rate(_rounded(size))
+
+
+def _rounded(size: float) -> int:
+    """Up to a power of two within what is measured."""
+    return min(max(1 << max(int(size) - 1, 0).bit_length(), LEAST_MEASURED), MOST_MEASURED)
+
+
+def _repeats(size: int) -> int:
+    return max(1, int(SECONDS * 50e9 / size))
 
 
 @cache
 def _copy_rate(size: int) -> float:
-    part = size // 2 // _cores()
+    part, repeats = size // 2 // _cores(), _repeats(size)
     sources = [np.ones(part, np.uint8) for _ in range(_cores())]
     destinations = [np.ones(part, np.uint8) for _ in range(_cores())]
     tiles = [slice(start, start + TILE) for start in range(0, part, TILE)]
-    repeat = max(1, int(COPY_SECONDS * 50e9 / size))
 
     def copy(number: int) -> None:
         source, destination = sources[number], destinations[number]
-        for _ in range(repeat):
+        for _ in range(repeats):
             for tile in tiles:
                 np.copyto(destination[tile], source[tile])
 
-    return 2.0 * part * _cores() * repeat / _on_all_cores(copy)
+    return 2.0 * part * _cores() * repeats / _on_all_cores(copy)
+
+
+@cache
+def _read_rate(size: int) -> float:
+    read, lanes = _compiled("float32")[1], _vector("float32")[0]
+    steps, repeats = size // _cores() // (4 * lanes * CHAINS), _repeats(size)
+    memory = [np.ones(steps * lanes * CHAINS, np.float32) for _ in range(_cores())]
+    sums = [np.empty(lanes * CHAINS, np.float32) for _ in range(_cores())]
+
+    def work(number: int) -> None:
+        for _ in range(repeats):
+            read(sums[number].ctypes.data, memory[number].ctypes.data, steps)
+
+    return 4.0 * lanes * CHAINS * steps * _cores() * repeats / _on_all_cores(work)

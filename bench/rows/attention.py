@@ -33,7 +33,7 @@ def work(inputs: Inputs, *, causal: bool) -> Work:
     products = 7 if "g" in inputs else 2
     flops = 2.0 * products * queries.size * keys.shape[-2] * (0.5 if causal else 1.0)
     results = 3 * keys.nbytes if "g" in inputs else queries.nbytes
-    return Work(flops, float(sum(array.nbytes for array in inputs.values()) + results))
+    return Work(flops, float(sum(array.nbytes for array in inputs.values())), float(results))
 
 
 def forward_pullback(pb: Any, nn: Any, q: Any, k: Any, v: Any, *, causal: bool) -> Any:

@@ -32,7 +32,8 @@ def work(inputs: Inputs) -> Work:
     image = inputs["x"] if "x" in inputs else inputs["g"]
     channels = image.shape[1]
     weights = 9 * channels * channels
-    return Work(2.0 * image.size * 9 * channels, 4.0 * (2 * image.size + weights))
+    read = sum(array.nbytes for array in inputs.values())
+    return Work(2.0 * image.size * 9 * channels, float(read), 4.0 * (2 * image.size + weights) - read)
 
 
 def forward_pullback(pb: Any, nn: Any, x: Any, w: Any) -> Any:

@@ -62,9 +62,10 @@ class Product:
         a, b = inputs["a"], inputs["b"]
         m = a.shape[-1] if self.transposed else a.shape[-2]
         flops = 2.0 * a.size * b.shape[-1]
-        elements = a.size + b.size + max(self.batch and len(a), 1) * m * b.shape[-1]
+        results = (len(a) if self.batch else 1) * m * b.shape[-1]
         each = {"float32": 4, "float64": 8, "bfloat16": 2}[self.dtype]
-        return Work(flops, float(elements * each), "float64" if self.dtype == "float64" else "float32")
+        computed_in = "float64" if self.dtype == "float64" else "float32"
+        return Work(flops, float((a.size + b.size) * each), float(results * each), computed_in)
 
 
 F64 = partial(Product, dtype="float64")

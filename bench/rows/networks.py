@@ -64,7 +64,7 @@ def resnet_work(inputs: Inputs, *, passes: int, width: int) -> Work:
 def separable_work(inputs: Inputs) -> Work:
     x = inputs["x"]
     channels = x.shape[1]
-    return Work(6.0 * x.size * (9 + 2 * channels), 4.0 * x.size * 3)
+    return Work(6.0 * x.size * (9 + 2 * channels))
 
 
 def gpt_work(inputs: Inputs) -> Work:
