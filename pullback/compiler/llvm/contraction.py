@@ -556,18 +556,20 @@ class ContractionLibrary:
             for column, name in enumerate("abc"):
                 offsets(where, "batch", column, item, 1, 1)
                 starts[name] = f.at(bases[name], f.get(where))
-            offsets(space["columns"], "n", 0, n0, width, f.add(width, self.tile.columns))
+            # Where B is read in place, a panel that is not whole is packed: nothing behind a row is read.
+            whole = f.div(width, self.tile.columns)
+            first_packed = f.choose(conditions["b"], whole, 0)
+            panels = f.div(f.add(width, self.tile.columns - 1), self.tile.columns)
+            packs_b = f.test("slt", first_packed, panels)
+            f.when(packs_b, lambda: offsets(space["columns"], "n", 0, n0, width, f.add(width, self.tile.columns)))
             in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.size))
             c = f.emit(f"select i1 {conditions['c']}, ptr {in_place}, ptr {space['c']}")
             c_row = f.choose(conditions["c"], p["c_row_step"], f.mul(p["n_block"], self.sum_size))
-            panels = f.div(f.add(width, self.tile.columns - 1), self.tile.columns)
 
             def block_of_k(k0: str) -> None:
                 count = f.min(p["k_block"], f.sub(p["k"], k0))
                 add = f.emit(f"zext i1 {f.test('ne', k0, 0)} to i64")
                 is_last = f.test("sge", f.add(k0, count), p["k"])
-                offsets(space["kb"], "k", 1, k0, count, count)
-                f.line(f"call void @is_run(ptr {k_run_b}, ptr {space['kb']}, i64 {count})")
                 panel_bytes = f.mul(count, self.tile.columns * self.sum_size)
 
                 def pack_b(j: str) -> None:
@@ -577,9 +579,12 @@ class ContractionLibrary:
                         f"ptr {space['kb']}, i64 {count}, i64 {f.get(k_run_b)})"
                     )
 
-                # Where B is read in place, a panel that is not whole is packed: nothing behind a row is read.
-                whole = f.div(width, self.tile.columns)
-                f.loop(f.choose(conditions["b"], whole, 0), panels, 1, pack_b)
+                def pack_all() -> None:
+                    offsets(space["kb"], "k", 1, k0, count, count)
+                    f.line(f"call void @is_run(ptr {k_run_b}, ptr {space['kb']}, i64 {count})")
+                    f.loop(first_packed, panels, 1, pack_b)
+
+                f.when(packs_b, pack_all)
 
                 def pack_a_setup() -> None:
                     offsets(space["ka"], "k", 0, k0, count, count)
@@ -615,7 +620,7 @@ class ContractionLibrary:
                         column = f.mul(j, self.tile.columns)
                         valid = f.min(f.sub(width, column), self.tile.columns)
                         packed = f.at(space["b"], f.mul(j, panel_bytes))
-                        placed = f.at(f.at(starts["b"], f.word(space["columns"], column)), f.mul(k0, p["b_k_step"]))
+                        placed = f.at(f.at(starts["b"], f.mul(f.add(n0, column), self.size)), f.mul(k0, p["b_k_step"]))
                         in_place = f.emit(f"and i1 {conditions['b']}, {f.test('slt', j, whole)}")
                         b = f.emit(f"select i1 {in_place}, ptr {placed}, ptr {packed}")
                         b_step = f.choose(in_place, p["b_k_step"], self.tile.columns * self.sum_size)
