@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench import cli, report, same_bits
+from bench.limits import Limit, Work
 from bench.row import Computed, Job, MismatchError, Outcome, Target, fastest_peer
 from bench.rows import ROWS, TIMED
 from bench.timing import check
@@ -90,6 +91,18 @@ def test_unequal_numbers_are_found():
     jobs["pullback"] = Job(lambda: None, lambda last: [np.full(3, np.nan)])
     with pytest.raises(MismatchError, match="differs"):
         check(row, jobs)
+
+
+def test_limits_are_stated_with_the_share_reached():
+    by_flops = Work(flops=1e12, read=8.0, written=4.0).limit()
+    by_bytes = Work(flops=8.0, read=3e6, written=1e6, dtype="float64").limit()
+    assert "GFLOP/s" in by_flops.why
+    assert "4 MB at" in by_bytes.why
+    assert by_flops.seconds > by_bytes.seconds > 0
+    seconds = {"pullback": 4.0, "torch": 2.0}
+    outcome = Outcome("r", "w", Target(1.0, 1.0), seconds, "torch", 2.0, limit=Limit(1.0, "why"))
+    assert outcome.shares == {"pullback": 0.25, "torch": 0.5}
+    assert "limit 1 s, why; reached: pullback 25%, torch 50%" in report.line(outcome)
 
 
 def test_rows_are_chosen_by_name_and_by_beginning(capsys):
