@@ -386,9 +386,10 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
 
 
 def _is_sum(m: int, n: int, k: int) -> bool:
-    """Whether a product is best computed as a sum of products: one over a single element, or with one row or column and
-    so few elements that a launch of its own would cost more than it saves."""
-    return k == 1 or (1 in (m, n) and k * max(m, n) <= MAX_SUM_SIZE)
+    """Whether a product is best computed as a sum of products: one over a single element, one of two vectors (whose sum
+    is cut in chunks and right to a few roundings, and costs less), or with one row or column and so few elements that a
+    launch of its own would cost more than it saves."""
+    return k == 1 or m == n == 1 or (1 in (m, n) and k * max(m, n) <= MAX_SUM_SIZE)
 
 
 def _overlaps(value: Value) -> bool:

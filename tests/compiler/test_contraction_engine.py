@@ -126,6 +126,13 @@ def test_infinities_and_nan_stay_in_their_rows_and_columns():
     assert (got[mask] == 30).all()
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1_000_000), (4, 20, 200_000), (20, 20, 200_000)])
+def test_long_sums_of_one_sign_do_not_lose_what_is_added(m, n, k):
+    # One chain of float32 through all of k would be off by 5e-4, and stop growing after 2^24 elements.
+    a, b = np.full((m, k), 1.1, np.float32), np.ones((k, n), np.float32)
+    np.testing.assert_allclose((pb.asarray(a) @ pb.asarray(b)).numpy(), float(a[0, 0]) * k, rtol=5e-5)
+
+
 @pytest.mark.parametrize("shapes", [((0, 5), (5, 3)), ((5, 0), (0, 3)), ((0, 2, 3), (0, 3, 4)), ((2, 3), (3, 0))])
 def test_empty_extents(shapes):
     a, b = (np.ones(shape, np.float32) for shape in shapes)

@@ -306,15 +306,8 @@ class ContractionLibrary:
         sums = [[f.variable(kind) for _ in range(vectors)] for _ in range(rows)]
         cells = [(places[row][v], sums[row][v]) for row in range(rows) for v in range(vectors)]
 
-        def go_on() -> None:
-            for place, total in cells:
-                f.set(total, b.load(self.sum_dtype, place).ref, kind)
-
-        def begin() -> None:
-            for _, total in cells:
-                f.set(total, "zeroinitializer", kind)
-
-        f.when(f.test("ne", "%add", 0), go_on, begin)
+        for _, total in cells:
+            f.set(total, "zeroinitializer", kind)
         last = f.sub("%valid", 1)
         starts = ["%a"]
         if direct:
@@ -346,7 +339,14 @@ class ContractionLibrary:
 
         whole = f.emit(f"and i64 %count, {-UNROLL}")
         f.loop(0, whole, UNROLL, several)
-        f.loop(whole, "%count", 1, lambda k: f.set(position, step(k, 0, f.get(position, "ptr")), "ptr"))
+        f.loop(whole, "%count", 1, lambda k: step(k, 0))
+
+        def go_on() -> None:
+            for place, total in cells:
+                added = self._plus(f, b.load(self.sum_dtype, place), Value(f.get(total, kind), register))
+                f.set(total, added.ref, kind)
+
+        f.when(f.test("ne", "%add", 0), go_on)
         for place, total in cells:
             b.store(self.sum_dtype, place, Value(f.get(total, kind), register))
         return f.text()
