@@ -94,6 +94,7 @@ class AttentionPlan:
             "key_sums": self.keys * depth * size * self.backward,
             "value_sums": self.keys * width * size * self.backward,
             "largest": row_block * size, "total": row_block * size,
+            "lines": 8 * max(self.depth, self.width, part, key_block),
         }.items():  # fmt: skip
             values[f"at_{name}"] = scratch
             scratch += _up(nbytes, 64) + 128  # a vector may be written behind a panel

@@ -145,7 +145,7 @@ def product_launch(
     sum_size = STORAGE_SIZE[sum_dtype]
     tile = tile_for(target, sum_dtype)
     single = {name: len(getattr(product, name)) == 1 and not widened for name in "mnk"}
-    (_, a_row, c_row), (_, b_column, c_column), (_, a_k, b_k) = product.m[-1], product.n[-1], product.k[-1]
+    (_, a_row, c_row), (_, b_column, c_column), (_, a_k, _) = product.m[-1], product.n[-1], product.k[-1]
     c_direct = single["m"] and single["n"] and (n == 1 or c_column == size) and not (follow is not None and follow.only)
     m_block, n_block = _blocks(m, n, k, batch, tile)
     k_block = _even_block(k, MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK, 8)
@@ -153,8 +153,8 @@ def product_launch(
     # An operand that is read once or twice, or that the caches hold, is not worth packing.
     a_direct = single["m"] and single["k"] and (k == 1 or a_k == size)
     a_direct = a_direct and (n_block <= 8 * tile.columns or m * k * size <= SMALL_BYTES)
-    b_direct = single["n"] and single["k"] and (n == 1 or b_column == size)
-    b_direct = b_direct and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
+    # Of B, panels whose columns follow each other, as the native code finds out.
+    b_direct = not widened and b_column == size and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
     places, scratch = {}, 0
     for name, nbytes in (
         ("a", (row_block + tile.rows + tile.few_rows) * k_block * sum_size),
@@ -164,6 +164,8 @@ def product_launch(
         ("out", n_block * 8),
         ("ka", k_block * 8),
         ("kb", k_block * 8),
+        ("panels", 8 * (n_block // tile.columns + 1)),
+        ("lines", k_block * 8),
         ("c", 0 if c_direct else m_block * n_block * sum_size),
         ("follow", 0 if follow is None else 8 * len(follow.params)),
     ):
@@ -172,7 +174,7 @@ def product_launch(
     m_blocks, n_blocks = -(-m // m_block), -(-n // n_block)
     params = [
         *a, *b, *c, m, n, k, m_block, n_block, m_blocks, n_blocks, k_block, row_block,
-        int(a_direct), int(b_direct), int(c_direct), a_row, a_k, b_k, c_row, *places.values(),
+        int(a_direct), int(b_direct), int(c_direct), a_row, a_k, c_row, *places.values(),
     ]  # fmt: skip
     for axes in (product.batch, product.m, product.n, product.k):
         params += group_words(axes)

@@ -33,7 +33,7 @@ PARAMETERS = (
     "k_row", "v_row", "mask_step", "scale", "low", "high",  # bytes from key to key; the scale's bits
     "at_q_rows", "at_out_rows", "at_mask_rows", "at_key_rows", "at_value_rows", "at_depth", "at_width", "at_part",
     "at_a", "at_b", "at_keys", "at_values", "at_scores", "at_second", "at_sums", "at_key_sums", "at_value_sums",
-    "at_largest", "at_total",
+    "at_largest", "at_total", "at_lines",
 )  # fmt: skip
 #: Of items (batch and heads of keys): strides of q, k and v; then of the mask. Of rows: strides of q, the output and
 #: the mask.
@@ -59,14 +59,14 @@ class _AttentionLibrary(ContractionLibrary):
 
     def module(self, backward: bool) -> str:
         own = [self._backward_row(), self._row_dot(), self._backward()] if backward else [self._row(), self._forward()]
-        functions = [*self.parts(), self._product(), self._line(), *own]
+        functions = [*self.parts(), self._product(), self._table(), *own]
         return "\n".join([*self.declares.values(), *functions])
 
     # -- pieces -------------------------------------------------------------------------------------------------------
 
-    def _line(self) -> str:
+    def _table(self) -> str:
         """Offsets ``step`` bytes apart; the last of ``count`` again up to ``padded``."""
-        f = self.function("line", ("ptr", "out"), ("i64", "step"), ("i64", "count"), ("i64", "padded"))
+        f = self.function("table", ("ptr", "out"), ("i64", "step"), ("i64", "count"), ("i64", "padded"))
         last = f.sub("%count", 1)
         f.loop(0, "%padded", 1, lambda i: f.set_word("%out", i, f.mul(f.min(i, last), "%step")))
         return f.text()
@@ -75,7 +75,7 @@ class _AttentionLibrary(ContractionLibrary):
         """``rows`` rows of packed ``a`` times all panels of ``b``, which are ``panel`` bytes apart, to ``c``."""
         f = self.function(
             "product", ("ptr", "a"), ("ptr", "b"), ("i64", "panel"), ("i64", "count"), ("ptr", "c"), ("i64", "c_row"),
-            ("i64", "rows"), ("i64", "columns"), ("i64", "add"), ("i64", "direct_row"),
+            ("i64", "rows"), ("i64", "columns"), ("i64", "add"), ("i64", "direct_row"), ("ptr", "lines"),
         )  # fmt: skip
         step = self.tile.columns * self.sum_size
 
@@ -85,7 +85,7 @@ class _AttentionLibrary(ContractionLibrary):
 
             def call(suffix: str, a_row: Scalar) -> None:
                 f.line(
-                    f"call void @rows{suffix}(ptr %a, i64 {a_row}, ptr {b}, i64 {step}, i64 %count, ptr {c}, "
+                    f"call void @rows{suffix}(ptr %a, i64 {a_row}, ptr {b}, ptr %lines, i64 %count, ptr {c}, "
                     f"i64 %c_row, i64 %rows, i64 {self.tile.columns}, i64 %add)"
                 )
 
@@ -255,6 +255,8 @@ class _AttentionLibrary(ContractionLibrary):
         p = {name: f.word("%params", i) for i, name in enumerate(PARAMETERS)}
         groups = {name: f.at("%params", 8 * (len(PARAMETERS) + i * _GROUP_WORDS)) for i, name in enumerate(GROUPS)}
         space = {name[3:]: f.at("%scratch", p[name]) for name in PARAMETERS if name.startswith("at_")}
+        longest = f.max(f.max(p["depth"], p["width"]), f.max(p["part"], p["key_block"]))
+        f.line(f"call void @line(ptr {space['lines']}, i64 {self.tile.columns * self.sum_size}, i64 {longest})")
         return p, groups, space
 
     def _base(self, f: Function, p: dict[str, str], name: str) -> str:
@@ -332,9 +334,9 @@ class _AttentionLibrary(ContractionLibrary):
         b, size = f.b, self.size
         bases = {name: self._base(f, p, name) for name in ("q", "k", "v", "out", "lse")}
         masks = "null" if self.mask == "none" else self._base(f, p, "mask")
-        f.line(f"call void @line(ptr {space['depth']}, i64 {size}, i64 {p['depth']}, i64 {p['depth']})")
+        f.line(f"call void @table(ptr {space['depth']}, i64 {size}, i64 {p['depth']}, i64 {p['depth']})")
         width_padded = self._padded(f, p["width"])
-        f.line(f"call void @line(ptr {space['width']}, i64 {size}, i64 {p['width']}, i64 {width_padded})")
+        f.line(f"call void @table(ptr {space['width']}, i64 {size}, i64 {p['width']}, i64 {width_padded})")
         sum_bytes = f.mul(width_padded, size)
         score_row = f.mul(p["key_block"], size)
 
@@ -373,8 +375,8 @@ class _AttentionLibrary(ContractionLibrary):
                 padded = self._padded(f, here)
                 k = f.at(start["k"], f.mul(j0, p["k_row"]))
                 v = f.at(start["v"], f.mul(j0, p["v_row"]))
-                f.line(f"call void @line(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
-                f.line(f"call void @line(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
+                f.line(f"call void @table(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
+                f.line(f"call void @table(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
                 k_panel = self._pack_columns(
                     f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1
                 )
@@ -397,7 +399,7 @@ class _AttentionLibrary(ContractionLibrary):
                         f.line(
                             f"call void @product(ptr {space['a']}, ptr {space['keys']}, i64 {k_panel}, "
                             f"i64 {p['depth']}, ptr {space['scores']}, i64 {score_row}, i64 {rows}, i64 {columns}, "
-                            "i64 0, i64 0)"
+                            f"i64 0, i64 0, ptr {space['lines']})"
                         )
 
                         def row(i: str) -> None:
@@ -422,7 +424,7 @@ class _AttentionLibrary(ContractionLibrary):
                             f"call void @product(ptr {space['scores']}, ptr {space['values']}, i64 {v_panel}, "
                             f"i64 {reach}, ptr {f.at(space['sums'], f.mul(r0, sum_bytes))}, i64 {sum_bytes}, "
                             f"i64 {rows}, "
-                            f"i64 {p['width']}, i64 1, i64 {score_row})"
+                            f"i64 {p['width']}, i64 1, i64 {score_row}, ptr {space['lines']})"
                         )
 
                     f.when(any_key, work)
@@ -473,12 +475,12 @@ class _AttentionLibrary(ContractionLibrary):
         bases = {name: self._base(f, p, name) for name in names}
         masks = "null" if self.mask == "none" else self._base(f, p, "mask")
         depth_padded, width_padded = self._padded(f, p["depth"]), self._padded(f, p["width"])
-        f.line(f"call void @line(ptr {space['depth']}, i64 {size}, i64 {p['depth']}, i64 {depth_padded})")
-        f.line(f"call void @line(ptr {space['width']}, i64 {size}, i64 {p['width']}, i64 {width_padded})")
+        f.line(f"call void @table(ptr {space['depth']}, i64 {size}, i64 {p['depth']}, i64 {depth_padded})")
+        f.line(f"call void @table(ptr {space['width']}, i64 {size}, i64 {p['width']}, i64 {width_padded})")
         score_row = f.mul(p["key_block"], size)
         q_bytes, v_bytes = f.mul(depth_padded, size), f.mul(width_padded, size)
         # The transposes of blocks of scores: their rows follow each other, and k runs down a column.
-        f.line(f"call void @line(ptr {space['part']}, i64 {score_row}, i64 {p['part']}, i64 {p['part']})")
+        f.line(f"call void @table(ptr {space['part']}, i64 {score_row}, i64 {p['part']}, i64 {p['part']})")
         one = b.at_width(1)
 
         def clear(place: str, count: str) -> None:
@@ -522,7 +524,7 @@ class _AttentionLibrary(ContractionLibrary):
                         f"call void @offsets(ptr {space[name]}, ptr {groups['rows']}, i64 {column}, i64 {first}, "
                         f"i64 {count}, i64 {padded_count})"
                     )
-                f.line(f"call void @line(ptr {space['out_rows']}, i64 {row_bytes}, i64 {count}, i64 {padded_count})")
+                f.line(f"call void @table(ptr {space['out_rows']}, i64 {row_bytes}, i64 {count}, i64 {padded_count})")
 
                 def prepare(i: str) -> None:
                     at = f.mul(i, row_bytes)
@@ -540,8 +542,8 @@ class _AttentionLibrary(ContractionLibrary):
                     padded = self._padded(f, here)
                     k = f.at(start["k"], f.mul(j0, p["k_row"]))
                     v = f.at(start["v"], f.mul(j0, p["v_row"]))
-                    f.line(f"call void @line(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
-                    f.line(f"call void @line(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
+                    f.line(f"call void @table(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
+                    f.line(f"call void @table(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
                     k_panel = self._pack_columns(
                         f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1
                     )
@@ -567,7 +569,8 @@ class _AttentionLibrary(ContractionLibrary):
                         ) -> None:  # fmt: skip
                             f.line(
                                 f"call void @product(ptr {a}, ptr {right}, i64 {panel}, i64 {depth}, ptr {c}, "
-                                f"i64 {c_row}, i64 {height}, i64 {columns}, i64 {add}, i64 {direct})"
+                                f"i64 {c_row}, i64 {height}, i64 {columns}, i64 {add}, i64 {direct}, "
+                                f"ptr {space['lines']})"
                             )
 
                         def work() -> None:
@@ -611,7 +614,7 @@ class _AttentionLibrary(ContractionLibrary):
                             # By keys and values: transposed blocks times the queries and the output's gradient.
                             reach_rows = f.add(reach, 2 * self.tile.rows)
                             f.line(
-                                f"call void @line(ptr {space['key_rows']}, i64 {size}, i64 {reach}, i64 {reach_rows})"
+                                f"call void @table(ptr {space['key_rows']}, i64 {size}, i64 {reach}, i64 {reach_rows})"
                             )
                             for block, source, table, columns_of, base, row_of, length in (
                                 ("scores", dout, out_rows, "width", "value_sums", v_bytes, p["width"]),

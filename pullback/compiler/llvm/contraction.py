@@ -29,8 +29,9 @@ PARAMETERS = (
     "a_slot", "a_offset", "b_slot", "b_offset", "c_slot", "c_offset",
     "m", "n", "k", "m_block", "n_block", "m_blocks", "n_blocks", "k_block", "row_block",
     "a_direct", "b_direct", "c_direct",  # 1: read, written in place
-    "a_row_step", "a_k_step", "b_k_step", "c_row_step",  # bytes, where direct
-    "at_a", "at_b", "at_rows", "at_columns", "at_out", "at_ka", "at_kb", "at_c", "at_follow",  # bytes into the scratch
+    "a_row_step", "a_k_step", "c_row_step",  # bytes, where direct
+    "at_a", "at_b", "at_rows", "at_columns", "at_out", "at_ka", "at_kb", "at_panels", "at_lines", "at_c",
+    "at_follow",  # bytes into the scratch
 )  # fmt: skip
 GROUPS = ("batch", "m", "n", "k")  # strides: of A, B and C; of A and C; of B and C; of A and B
 #: The kernel that goes over a task's rows as soon as they are complete: its address (0: none), 1 if C is only kept in
@@ -105,7 +106,7 @@ class ContractionLibrary:
     def parts(self) -> list[str]:
         """What other engines are made of, too: offsets, packing, tiles, and panels of rows."""
         tile = self.tile
-        functions = [self._offsets(), self._is_run()]
+        functions = [self._offsets(), self._line(), self._is_run(), self._bend()]
         functions += [self._pack(size) for size in sorted({tile.rows, tile.few_rows, tile.columns})]
         for rows in (tile.rows, tile.few_rows):
             functions += [self._tile(rows, direct=False), self._tile(rows, direct=True)]
@@ -156,6 +157,12 @@ class ContractionLibrary:
         f.loop("%count", "%padded", 1, lambda i: f.set_word("%out", i, last))
         return f.text()
 
+    def _line(self) -> str:
+        """``count`` offsets that are ``step`` bytes apart."""
+        f = self.function("line", ("ptr", "out"), ("i64", "step"), ("i64", "count"))
+        f.loop(0, "%count", 1, lambda i: f.set_word("%out", i, f.mul(i, "%step")))
+        return f.text()
+
     def _is_run(self) -> str:
         """Whether ``count`` offsets follow each other element by element: 1 or 0 into ``out``."""
         f = self.function("is_run", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
@@ -170,6 +177,23 @@ class ContractionLibrary:
 
         f.loop(1, "%count", 1, look)
         f.set("%out", f.emit(f"zext i1 {f.test('eq', f.get(wrong), 0)} to i64"))
+        return f.text()
+
+    def _bend(self) -> str:
+        """Where ``count`` offsets that are two runs go over from the first to the second; 0 where they are not."""
+        f = self.function("bend", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
+        last, bends = f.variable(), f.variable()
+        f.set(last, 0)
+        f.set(bends, 0)
+
+        def look(i: str) -> None:
+            step = f.sub(f.word("%offsets", i), f.word("%offsets", f.sub(i, 1)))
+            breaks = f.test("ne", step, self.size)
+            f.set(last, f.choose(breaks, i, f.get(last)))
+            f.set(bends, f.add(f.get(bends), f.emit(f"zext i1 {breaks} to i64")))
+
+        f.loop(1, "%count", 1, look)
+        f.set("%out", f.choose(f.test("eq", f.get(bends), 1), f.get(last), 0))
         return f.text()
 
     # -- packing ------------------------------------------------------------------------------------------------------
@@ -204,7 +228,7 @@ class ContractionLibrary:
 
             f.loop(0, "%count", 1, one)
 
-        packed = f.variable()
+        packed, bend = f.variable(), f.variable()
         f.set(packed, 0)
 
         def one_by_one() -> None:
@@ -242,8 +266,40 @@ class ContractionLibrary:
             f.loop(0, whole, lanes, square)
             f.set(packed, whole)
 
+        def two_runs() -> None:
+            # The rows of an image that is narrower than a panel: each lane from one of two places.
+            first, second = f.word("%rows", 0), f.word("%rows", f.get(bend))
+            base = f.at("%base", first)
+            moved = f.at("%base", f.sub(second, f.mul(f.get(bend), self.size)))
+            lanes = self.tile.lanes
+            masks = []
+            for start in range(0, rows, lanes):
+                before = f.b.mask_below(f.max(f.sub(f.get(bend), start), 0))
+                kind = f.b.type("i1")
+                pair = f.variable(kind), f.variable(kind)
+                f.set(pair[0], before.ref, kind)
+                f.set(pair[1], f.b.binary("xor", before, f.b.const(True, "i1")).ref, kind)
+                masks.append(pair)
+
+            def one(k: str) -> None:
+                offset, out = f.word("%ks", k), f.at("%out", f.mul(k, step))
+                for number, pair in enumerate(masks):
+                    at = number * lanes * self.size
+                    low, high = (Value(f.get(mask, f.b.type("i1")), "i1") for mask in pair)
+                    here = f.b.load(self.dtype, f.at(f.at(base, offset), at), low)
+                    there = f.b.load(self.dtype, f.at(f.at(moved, offset), at), high)
+                    value = f.b.select(low, here, there)
+                    f.b.store(self.sum_dtype, f.at(out, number * lanes * self.sum_size), value)
+
+            f.loop(0, "%count", 1, one)
+            f.set(packed, "%count")
+
         def across() -> None:
             f.when(f.test("ne", "%k_run", 0), along_k)
+            if rows == self.tile.columns:
+                f.line(f"call void @bend(ptr {bend}, ptr %rows, i64 {rows})")
+                bends_once = f.test("ne", f.get(bend), 0)
+                f.when(f.emit(f"and i1 {bends_once}, {f.test('eq', f.get(packed), 0)}"), two_runs)
             one_by_one()
 
         f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
@@ -288,11 +344,12 @@ class ContractionLibrary:
     def _tile(self, rows: int, direct: bool) -> str:
         """``rows`` rows of C by the tile's columns, of which ``valid`` rows exist in A; summed onto C if ``add``.
 
+        ks: offsets of the rows of B, one for each k.
         direct: A is read in place; its rows are ``a_row`` bytes apart and elements along k follow each other.
         """
         name = f"tile{rows}{'direct' if direct else ''}"
         f = self.function(
-            name, ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "b_step"), ("i64", "count"), ("ptr", "c"),
+            name, ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("ptr", "ks"), ("i64", "count"), ("ptr", "c"),
             ("i64", "c_row"), ("i64", "valid"), ("i64", "add"),
         )  # fmt: skip
         b = f.b
@@ -313,11 +370,10 @@ class ContractionLibrary:
         if direct:
             starts += [f.at("%a", f.mul(f.min(row, last), "%a_row")) for row in range(1, rows)]
         one = b.at_width(1)
-        position = f.variable("ptr")
-        f.set(position, "%b", "ptr")
 
-        def step(k: str, number: int, at_b: str) -> str:
-            """Multiply-adds for one k; the address of B's next row."""
+        def step(k: str, number: int) -> None:
+            """Multiply-adds for k + number."""
+            at_b = f.at("%b", f.word("%ks", f.add(k, number)))
             columns = [b.load(self.sum_dtype, f.at(at_b, v * lanes * self.sum_size)) for v in range(vectors)]
             for row in range(rows):
                 if direct:
@@ -329,13 +385,10 @@ class ContractionLibrary:
                 for v in range(vectors):
                     old = Value(f.get(sums[row][v], kind), register)
                     f.set(sums[row][v], self._multiply_add(f, value, columns[v], old).ref, kind)
-            return f.at(at_b, "%b_step")
 
         def several(k: str) -> None:
-            at_b = f.get(position, "ptr")
             for number in range(UNROLL):
-                at_b = step(k, number, at_b)
-            f.set(position, at_b, "ptr")
+                step(k, number)
 
         whole = f.emit(f"and i64 %count, {-UNROLL}")
         f.loop(0, whole, UNROLL, several)
@@ -383,7 +436,7 @@ class ContractionLibrary:
     def _row_panels(self, direct: bool) -> str:
         """One panel of B against ``rows`` rows of A, in tiles of both heights."""
         f = self.function(
-            f"rows{'direct' if direct else ''}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "b_step"),
+            f"rows{'direct' if direct else ''}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("ptr", "ks"),
             ("i64", "count"), ("ptr", "c"), ("i64", "c_row"), ("i64", "rows"), ("i64", "columns"), ("i64", "add"),
         )  # fmt: skip
         tall, few, _ = self.split_rows(f, "%rows")
@@ -401,7 +454,7 @@ class ContractionLibrary:
 
             def tile(target: str, target_row: Scalar) -> None:
                 f.line(
-                    f"call void @tile{height}{suffix}(ptr {a}, i64 %a_row, ptr %b, i64 %b_step, i64 %count, "
+                    f"call void @tile{height}{suffix}(ptr {a}, i64 %a_row, ptr %b, ptr %ks, i64 %count, "
                     f"ptr {target}, i64 {target_row}, i64 {valid}, i64 %add)"
                 )
 
@@ -540,6 +593,7 @@ class ContractionLibrary:
             bases[name] = f.at(slot, p[f"{name}_offset"])
         conditions = {name: f.test("ne", p[f"{name}_direct"], 0) for name in "abc"}
         where, k_run_a, k_run_b = f.variable(), f.variable(), f.variable()
+        f.line(f"call void @line(ptr {space['lines']}, i64 {self.tile.columns * self.sum_size}, i64 {p['k_block']})")
 
         def offsets(out: str, group: str, column: int, first: Scalar, count: Scalar, padded: Scalar) -> None:
             f.line(
@@ -556,12 +610,22 @@ class ContractionLibrary:
             for column, name in enumerate("abc"):
                 offsets(where, "batch", column, item, 1, 1)
                 starts[name] = f.at(bases[name], f.get(where))
-            # Where B is read in place, a panel that is not whole is packed: nothing behind a row is read.
-            whole = f.div(width, self.tile.columns)
-            first_packed = f.choose(conditions["b"], whole, 0)
+            offsets(space["columns"], "n", 0, n0, width, f.add(width, self.tile.columns))
             panels = f.div(f.add(width, self.tile.columns - 1), self.tile.columns)
-            packs_b = f.test("slt", first_packed, panels)
-            f.when(packs_b, lambda: offsets(space["columns"], "n", 0, n0, width, f.add(width, self.tile.columns)))
+            whole = f.div(width, self.tile.columns)
+
+            def look_at_panel(j: str) -> None:
+                # A panel that is not whole is packed: nothing behind a row is read.
+                place = f.emit(f"getelementptr i64, ptr {space['panels']}, i64 {j}")
+                first = f.at(space["columns"], f.mul(j, 8 * self.tile.columns))
+                f.set(place, 0)
+
+                def ask() -> None:
+                    f.line(f"call void @is_run(ptr {place}, ptr {first}, i64 {self.tile.columns})")
+
+                f.when(f.emit(f"and i1 {conditions['b']}, {f.test('slt', j, whole)}"), ask)
+
+            f.loop(0, panels, 1, look_at_panel)
             in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.size))
             c = f.emit(f"select i1 {conditions['c']}, ptr {in_place}, ptr {space['c']}")
             c_row = f.choose(conditions["c"], p["c_row_step"], f.mul(p["n_block"], self.sum_size))
@@ -570,6 +634,8 @@ class ContractionLibrary:
                 count = f.min(p["k_block"], f.sub(p["k"], k0))
                 add = f.emit(f"zext i1 {f.test('ne', k0, 0)} to i64")
                 is_last = f.test("sge", f.add(k0, count), p["k"])
+                offsets(space["kb"], "k", 1, k0, count, count)
+                f.line(f"call void @is_run(ptr {k_run_b}, ptr {space['kb']}, i64 {count})")
                 panel_bytes = f.mul(count, self.tile.columns * self.sum_size)
 
                 def pack_b(j: str) -> None:
@@ -579,12 +645,7 @@ class ContractionLibrary:
                         f"ptr {space['kb']}, i64 {count}, i64 {f.get(k_run_b)})"
                     )
 
-                def pack_all() -> None:
-                    offsets(space["kb"], "k", 1, k0, count, count)
-                    f.line(f"call void @is_run(ptr {k_run_b}, ptr {space['kb']}, i64 {count})")
-                    f.loop(first_packed, panels, 1, pack_b)
-
-                f.when(packs_b, pack_all)
+                f.loop(0, panels, 1, lambda j: f.when(f.test("eq", f.word(space["panels"], j), 0), lambda: pack_b(j)))
 
                 def pack_a_setup() -> None:
                     offsets(space["ka"], "k", 0, k0, count, count)
@@ -620,15 +681,15 @@ class ContractionLibrary:
                         column = f.mul(j, self.tile.columns)
                         valid = f.min(f.sub(width, column), self.tile.columns)
                         packed = f.at(space["b"], f.mul(j, panel_bytes))
-                        placed = f.at(f.at(starts["b"], f.mul(f.add(n0, column), self.size)), f.mul(k0, p["b_k_step"]))
-                        in_place = f.emit(f"and i1 {conditions['b']}, {f.test('slt', j, whole)}")
+                        placed = f.at(starts["b"], f.word(space["columns"], column))
+                        in_place = f.test("ne", f.word(space["panels"], j), 0)
                         b = f.emit(f"select i1 {in_place}, ptr {placed}, ptr {packed}")
-                        b_step = f.choose(in_place, p["b_k_step"], self.tile.columns * self.sum_size)
+                        ks = f.emit(f"select i1 {in_place}, ptr {space['kb']}, ptr {space['lines']}")
                         c_panel = f.at(c_here, f.mul(column, self.sum_size))
 
                         def call(suffix: str, a: str) -> None:
                             f.line(
-                                f"call void @rows{suffix}(ptr {a}, i64 {a_row}, ptr {b}, i64 {b_step}, i64 {count}, "
+                                f"call void @rows{suffix}(ptr {a}, i64 {a_row}, ptr {b}, ptr {ks}, i64 {count}, "
                                 f"ptr {c_panel}, i64 {c_row}, i64 {here}, i64 {valid}, i64 {add})"
                             )
 
