@@ -76,7 +76,8 @@ def _read(
     arguments: list[Node] = []
     find, add = number.get, parts.append
     epoch = order[0].epoch if order else 0
-    mixed = False
+    mixed = has_saved = False
+    products: list[Node] = []
     for node in order:  # which grows meanwhile
         if node.buffer is not None:
             arguments.append(node)
@@ -102,11 +103,33 @@ def _read(
                 kept[node] = None
             if node.epoch != epoch:
                 mixed = True
-            if op.kind == "contraction" and is_tracked(node):
-                kept[node] = None
+            kind = op.kind
+            if kind == "contraction":
+                if is_tracked(node):
+                    products.append(node)
+            elif kind == "custom" and op.name == "saved":
+                has_saved = True
+    if products and kept is not None:
+        if has_saved:
+            products = _computed(outputs, products)
+        kept.update(dict.fromkeys(products))
     if mixed and kept is not None:
         _keep_older(order, kept)
     return parts, arguments, order, number
+
+
+def _computed(outputs: Sequence[Node], nodes: list[Node]) -> list[Node]:
+    """Those of ``nodes`` that the values of ``outputs`` depend on: what a ``saved`` value stands for is a derivative's
+    affair, and not computed."""
+    seen = set(outputs)
+    pending = list(seen)
+    while pending:
+        node = pending.pop()
+        if node.buffer is None:
+            inputs = node.inputs[:1] if node.op.name == "saved" else node.inputs
+            pending += [operand for operand in inputs if operand not in seen]
+            seen.update(inputs)
+    return [node for node in nodes if node in seen]
 
 
 def _add_leaf(node: Node, parts: list[Any], arguments: list[Node]) -> None:

@@ -96,6 +96,7 @@ from .labels import one_hot as one_hot
 from .linear import Flatten as Flatten
 from .linear import Identity as Identity
 from .linear import Linear as Linear
+from .linear_loss import linear_cross_entropy as linear_cross_entropy
 from .loss import BCELoss as BCELoss
 from .loss import BCEWithLogitsLoss as BCEWithLogitsLoss
 from .loss import CosineEmbeddingLoss as CosineEmbeddingLoss

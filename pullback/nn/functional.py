@@ -37,6 +37,7 @@ from .distance import pairwise_distance as pairwise_distance
 from .distance import triplet_margin_loss as triplet_margin_loss
 from .labels import embedding as embedding
 from .labels import one_hot as one_hot
+from .linear_loss import linear_cross_entropy as linear_cross_entropy
 from .normalization import batch_norm as batch_norm
 from .normalization import group_norm as group_norm
 from .normalization import instance_norm as instance_norm

@@ -24,25 +24,30 @@ def fused(
     definition: Callable[[Inputs], Node],
     kernel: Callable[[Inputs], Node],
     gradient: Callable[[Inputs, Node], Sequence[Node | None]],
+    keeps_value: bool = False,
 ) -> Node:
     """``definition(inputs)``, computed by ``kernel(inputs)``.
 
     gradient: ``(inputs, cotangent) -> cotangents`` of the inputs, by kernels; None where the definition's is to be
         used.
+    keeps_value: the gradient needs what the kernel gave, and gets it behind the inputs.
     """
     with no_grad():
         value = kernel(inputs)
-    return custom_result(value, custom_call(inputs, _FusedRule(definition, gradient)), 0)
+    operands = (*inputs, value) if keeps_value else inputs
+    return custom_result(value, custom_call(operands, _FusedRule(definition, gradient, len(inputs))), 0)
 
 
 class _FusedRule(Rule):
     """The derivative of one call of a fused function."""
 
     def __init__(
-        self, definition: Callable[[Inputs], Node], gradient: Callable[[Inputs, Node], Sequence[Node | None]]
-    ) -> None:
+        self, definition: Callable[[Inputs], Node], gradient: Callable[[Inputs, Node], Sequence[Node | None]],
+        count: int,
+    ) -> None:  # fmt: skip
         self._definition = definition
         self._gradient = gradient
+        self._count = count  # of inputs; what the kernel gave may come behind them, and has no derivative
 
     def _defined(self, node: Node, scope: Scope) -> tuple[list[Node], Node]:
         """Leaves of ``scope`` for the inputs, and the definition's result."""
@@ -50,7 +55,7 @@ class _FusedRule(Rule):
         state.grad_enabled = True
         try:
             leaves = []
-            for value in node.inputs:
+            for value in node.inputs[: self._count]:
                 leaf = alias(value)
                 leaf.scope = scope
                 leaves.append(leaf)
@@ -66,10 +71,11 @@ class _FusedRule(Rule):
                 defined = gradients_of([output], [cotangent], leaves, scope)
         with no_grad():
             values = self._gradient(node.inputs, cotangent)
-        return [
+        found = [
             source if value is None or source is None else saved(value, source)
             for value, source in zip(values, defined, strict=True)
         ]
+        return [*found, *[None] * (len(node.inputs) - self._count)]
 
     def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
         with Scope() as scope:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
+from pullback import nn
+from pullback.nn import linear_loss
 from tests.functions.row import Row, integers, normal, spread
 
 F = pb.nn.functional
@@ -30,6 +32,24 @@ def _reductions(name: str, arrays: Any, torch_by: Any = None, **options: Any) ->
     return [
         _option(name, arrays, how, torch_by, reduction=how, **options) for how in ("mean", "sum", "none")
     ]
+
+
+def _head(note: str, by: int, **options: Any) -> Row:
+    """Cross entropy of a linear head of three inputs, in chunks of a class or two of its eight."""
+
+    def function(x: Any, weight: Any, labels: Any, *bias: Any) -> Any:
+        before, linear_loss.CHUNK_SIZE = linear_loss.CHUNK_SIZE, 8
+        try:
+            return nn.linear_cross_entropy(x, weight, labels, *bias, **options)
+        finally:
+            linear_loss.CHUNK_SIZE = before
+
+    def torch(t: Any) -> Any:
+        f = t.nn.functional
+        return lambda x, w, y, *b: f.cross_entropy(f.linear(x, w, *b), y, **options)
+
+    arrays = (X, normal(8, 3, seed=4), np.array([0, 7, 3, 4]), normal(8, seed=5))
+    return Row("nn.linear_cross_entropy", function, arrays[:by], torch=torch, note=note)
 
 
 def _masked(t: Any) -> Any:
@@ -86,6 +106,10 @@ ROWS = [
     _row("binary_cross_entropy_with_logits", lambda f: f.binary_cross_entropy_with_logits,
          (np.zeros((2, 2)), np.array([[0.0, 1], [0.5, 1]])), "at 0", by=(0,)),
     *_reductions("cross_entropy", (LOGITS, LABELS)),
+    _head("no bias", 3),
+    _head("none", 4, reduction="none", ignore_index=3, label_smoothing=0.2),
+    Row("nn.linear_cross_entropy", nn.linear_cross_entropy, (X[:2], normal(5, 3, seed=6), np.array([4, 1])), note="few",
+        torch=lambda t: lambda x, w, y: t.nn.functional.cross_entropy(t.nn.functional.linear(x, w), y)),
     _option("cross_entropy", (LOGITS, LABELS, W), "weights", (0,), label_smoothing=0.2, ignore_index=3),
     _option("cross_entropy", (LOGITS, LABELS), "smoothing", label_smoothing=0.3),
     _option("cross_entropy", (LOGITS, DENSE), "dense"),
