@@ -7,6 +7,7 @@ from .activation import ELU as ELU
 from .activation import GELU as GELU
 from .activation import GLU as GLU
 from .activation import SELU as SELU
+from .activation import GeGLU as GeGLU
 from .activation import Hardshrink as Hardshrink
 from .activation import Hardsigmoid as Hardsigmoid
 from .activation import Hardswish as Hardswish
@@ -69,6 +70,7 @@ from .functional import dropout1d as dropout1d
 from .functional import dropout2d as dropout2d
 from .functional import dropout3d as dropout3d
 from .functional import elu as elu
+from .functional import geglu as geglu
 from .functional import gelu as gelu
 from .functional import glu as glu
 from .functional import hardshrink as hardshrink
@@ -172,6 +174,7 @@ from .position import rope as rope
 from .probability import log_softmax as log_softmax
 from .probability import softmax as softmax
 from .probability import softmin as softmin
+from .recurrent import GatedRecurrentBlock as GatedRecurrentBlock
 from .regression import gaussian_nll_loss as gaussian_nll_loss
 from .regression import huber_loss as huber_loss
 from .regression import kl_div as kl_div

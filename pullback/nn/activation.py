@@ -297,3 +297,17 @@ class SwiGLU(Module):
 
     def extra_repr(self) -> str:
         return f"axis={self.axis}"
+
+
+class GeGLU(Module):
+    """:func:`functional.geglu`."""
+
+    def __init__(self, axis: int = -1, approximate: str = "none") -> None:
+        self.axis = axis
+        self.approximate = approximate
+
+    def forward(self, x: Any) -> Tensor:
+        return functional.geglu(x, self.axis, self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}, approximate={self.approximate!r}"

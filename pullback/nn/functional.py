@@ -323,6 +323,18 @@ def swiglu(x: Any, axis: int = -1) -> Tensor:
     return a * ew.sigmoid(a) * b
 
 
+@composite
+@wide_inside
+def geglu(x: Any, axis: int = -1, approximate: str = "none") -> Tensor:
+    """``gelu(a) * b`` of the halves ``a, b`` of ``x`` along ``axis`` (Shazeer 2020), whose extent halves.
+
+    The gate ``a`` comes first, as in :func:`swiglu`. approximate: see :func:`gelu`. Raises ShapeError for an odd
+    extent.
+    """
+    a, b = _halves(float_tensor(x, "geglu"), axis, "geglu")
+    return gelu(a, approximate) * b
+
+
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,10 @@ KINKED = {
     "hardsigmoid": F.hardsigmoid, "hardshrink": F.hardshrink, "softshrink": F.softshrink,
     "threshold": lambda x: F.threshold(x, 0.5, 2.0), "prelu": lambda x: F.prelu(x, 0.25),
 }  # fmt: skip
-GATES = {"glu": F.glu, "swiglu": F.swiglu, "softmax": F.softmax, "softmin": F.softmin, "log_softmax": F.log_softmax}
+GATES = {
+    "glu": F.glu, "swiglu": F.swiglu, "geglu": F.geglu, "softmax": F.softmax, "softmin": F.softmin,
+    "log_softmax": F.log_softmax,
+}  # fmt: skip
 ALL = SMOOTH | KINKED
 
 
@@ -185,6 +188,7 @@ MODULES = [
     (nn.Hardshrink(0.2), lambda x: F.hardshrink(x, 0.2)), (nn.Softshrink(0.2), lambda x: F.softshrink(x, 0.2)),
     (nn.Threshold(0.1, 3.0), lambda x: F.threshold(x, 0.1, 3.0)), (nn.Softmin(0), lambda x: F.softmin(x, 0)),
     (nn.GLU(0), lambda x: F.glu(x, 0)), (nn.SwiGLU(0), lambda x: F.swiglu(x, 0)),
+    (nn.GeGLU(0, "tanh"), lambda x: F.geglu(x, 0, "tanh")),
     (nn.GELU("quick"), lambda x: F.gelu(x, "quick")),
 ]  # fmt: skip
 
