@@ -58,11 +58,18 @@ class ContractionPlan:
         """The launch; ``places``: slot and byte offset of A's, B's and C's first element."""
         if self.library == "BLAS":
             return self._blas_launch(dtype, places)
-        size = dtype.itemsize
-        groups = (self.batch_axes, self.m_axes, self.n_axes, self.k_axes)
-        scaled = [[(axis[0], *(stride * size for stride in axis[1:])) for axis in axes] for axes in groups]
+        read = self.left.base.dtype
+        mine, result = read.itemsize, dtype.itemsize
+        scaled = []
+        for axes, sizes in (
+            (self.batch_axes, (mine, mine, result)), (self.m_axes, (mine, result)), (self.n_axes, (mine, result)),
+            (self.k_axes, (mine, mine)),
+        ):  # fmt: skip
+            scaled.append([
+                (axis[0], *[stride * size for stride, size in zip(axis[1:], sizes, strict=True)]) for axis in axes
+            ])
         a, b, c = places
-        return product_launch(Product(dtype.name, *scaled), a, b, c, target, follow)
+        return product_launch(Product(read.name, dtype.name, *scaled), a, b, c, target, follow)
 
     def _blas_launch(self, dtype: DType, places: list[tuple[int, int]]) -> Launch:
         a_steps = [matrix_stride(axes, 1) or 0 for axes in (self.m_axes, self.k_axes, self.batch_axes)]
@@ -111,6 +118,15 @@ def plan_contraction(fuser: Fuser, value: Value) -> ContractionPlan:
     return plan
 
 
+def _narrow(value: Value) -> tuple[Value, ...]:
+    """The operands; half types that were widened to float32 as they were before: the engine widens them, too."""
+    if value.dtype.name == "float32" and all(v.name == "cast" for v in value.inputs):
+        sources = tuple(v.inputs[0] for v in value.inputs)
+        if sources[0].dtype is sources[1].dtype and sources[0].dtype.name in ("float16", "bfloat16"):
+            return sources
+    return value.inputs
+
+
 def _is_line(value: Value) -> bool:
     """Whether it is a product with a vector, which BLAS reads at the speed of memory."""
     if value.dtype.name not in ("float32", "float64"):
@@ -125,7 +141,8 @@ def _read(fuser: Fuser, value: Value, copies: list[int], library: str) -> Contra
     contract, batch = value.attrs
     operands: list[Operand] = []
     strides = []
-    for number, operand in enumerate(value.inputs):
+    inputs = _narrow(value) if library == "engine" else value.inputs
+    for number, operand in enumerate(inputs):
         free = _rest(operand, contract[number], batch[number])
         if number in copies:
             inner = (*free, *contract[number]) if number == 0 else (*contract[number], *free)

@@ -80,7 +80,8 @@ def _describe(step: Step) -> StepReport:
         if step.kernel is not None:
             after = _describe_kernel(step, step.kernel)
             computes += f", then {after.computes}"
-            read += after.read - (plan.batch * plan.m * plan.n * size if step.group.target not in step.writes else 0)
+            target = step.group.target
+            read += after.read - (nbytes_of(target) if target is not None and target not in step.writes else 0)
             flops += after.flops or 0.0
         return StepReport(step.wave, "product", computes, shape, read, written, flops)
     (target,) = step.writes

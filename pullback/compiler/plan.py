@@ -47,10 +47,12 @@ class Step:
         return self.group.attention
 
     @property
-    def engine(self) -> str | None:
-        """The dtype of the product that the contraction engine computes, if it is one."""
+    def engine(self) -> tuple[str, str] | None:
+        """The dtypes of operands and result of the product that the contraction engine computes, if it is one."""
         plan, target = self.contraction, self.group.target
-        return target.dtype.name if plan is not None and plan.library == "engine" and target is not None else None
+        if plan is None or plan.library != "engine" or target is None:
+            return None
+        return plan.left.base.dtype.name, target.dtype.name
 
     @property
     def is_host(self) -> bool:

@@ -36,9 +36,11 @@ class Product:
     """``C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n]``, each group a list of axes, outermost first.
 
     Strides in bytes: of batch axes in A, B and C, of m in A and C, of n in B and C, of k in A and B.
+    dtype: of A and B.   result: of C, which is that of A and B, or float32 for half types.
     """
 
     dtype: str
+    result: str
     batch: list[Axis]
     m: list[Axis]
     n: list[Axis]
@@ -116,14 +118,14 @@ def extent_of(axes: list[Axis]) -> int:
 
 
 @cache
-def _function(dtype: str, target: Target) -> int:
-    name = function_name(dtype)
-    return object_cache.compile_text(contraction_ir(dtype, target), (name,))[name]
+def _function(dtype: str, result: str, target: Target) -> int:
+    name = function_name(dtype, result)
+    return object_cache.compile_text(contraction_ir(dtype, target, result), (name,))[name]
 
 
-def prepare(dtype: str, target: Target) -> None:
+def prepare(dtype: str, result: str, target: Target) -> None:
     """Compile the engine for products of a dtype, if need be."""
-    _function(dtype, target)
+    _function(dtype, result, target)
 
 
 def has_tile(target: Target | None = None) -> bool:
@@ -138,20 +140,21 @@ def product_launch(
     """The launch of a product; ``a``, ``b``, ``c``: slot and byte offset. The extent of k is not 0."""
     m, n, k, batch = (extent_of(axes) for axes in (product.m, product.n, product.k, product.batch))
     if 0 in (m, n, batch):
-        return Launch(_function(product.dtype, target), (), 0, 1)
+        return Launch(_function(product.dtype, product.result, target), (), 0, 1)
     size = STORAGE_SIZE[product.dtype]
     widened = product.dtype in ("float16", "bfloat16")
     sum_dtype = "float32" if widened else product.dtype
     sum_size = STORAGE_SIZE[sum_dtype]
     tile = tile_for(target, sum_dtype)
-    single = {name: len(getattr(product, name)) == 1 and not widened for name in "mnk"}
+    single = {name: len(getattr(product, name)) == 1 for name in "mnk"}
     (_, a_row, c_row), (_, b_column, c_column), (_, a_k, _) = product.m[-1], product.n[-1], product.k[-1]
-    c_direct = single["m"] and single["n"] and (n == 1 or c_column == size) and not (follow is not None and follow.only)
+    c_direct = single["m"] and single["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
+    c_direct = c_direct and not (follow is not None and follow.only)
     m_block, n_block = _blocks(m, n, k, batch, tile)
     k_block = _even_block(k, MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK, 8)
     row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (k_block * sum_size) // tile.rows * tile.rows))
     # An operand that is read once or twice, or that the caches hold, is not worth packing.
-    a_direct = single["m"] and single["k"] and (k == 1 or a_k == size)
+    a_direct = not widened and single["m"] and single["k"] and (k == 1 or a_k == size)
     a_direct = a_direct and (n_block <= 8 * tile.columns or m * k * size <= SMALL_BYTES)
     # Of B, panels whose columns follow each other, as the native code finds out.
     b_direct = not widened and b_column == size and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
@@ -182,7 +185,7 @@ def product_launch(
     total = batch * m_blocks * n_blocks
     task_flops = 2 * min(m, m_block) * min(n, n_block) * k
     grain = max(1, min(total, MIN_TASK_FLOPS // 2 // task_flops))
-    return Launch(_function(product.dtype, target), params, total, grain, scratch)
+    return Launch(_function(product.dtype, product.result, target), params, total, grain, scratch)
 
 
 def _up(value: int, multiple: int) -> int:

@@ -144,7 +144,7 @@ class Program:
         self._sites: list[Site] = []
         self.kernels = [step.kernel for step in plan.steps if step.kernel is not None]
         engines = {engine for step in plan.steps if (engine := step.engine) is not None}
-        addresses = kernel_addresses(self.kernels, target, [partial(prepare, dtype, target) for dtype in engines])
+        addresses = kernel_addresses(self.kernels, target, [partial(prepare, *dtypes, target) for dtypes in engines])
         self._segments, self._host_steps, scratch = self._link(addresses)
         self._arena_bytes = plan.arena_bytes + scratch
         self._run = driver.runner()

@@ -25,8 +25,10 @@ def rounded(x: Any) -> Any:
 
 
 def bound(x: Any, y: Any) -> Any:
-    """What docs/architecture.md says of the error of ``x @ y``."""
-    return x.shape[-1] / 2 * EPS * (np.abs(x) @ np.abs(y)) + EPS * np.abs(x @ y)
+    """What docs/architecture.md says of the error of ``x @ y``, which blocks of k are summed for."""
+    k = x.shape[-1]
+    roundings = min(k, products.MAX_K_BLOCK + k / products.MAX_K_BLOCK)
+    return roundings * EPS * (np.abs(x) @ np.abs(y)) + EPS * np.abs(x @ y)
 
 
 @pytest.fixture(params=["compiled", "reference"])
@@ -247,3 +249,33 @@ def test_sizes_with_no_leftover_and_with_some() -> None:
         left, right = rounded(x), rounded(y)
         assert (np.abs(got - left @ right) <= bound(left, right)).all(), (m, k, n)
         assert (np.abs(flipped.T - left @ right) <= bound(left, right)).all(), (m, k, n)
+
+
+@pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
+def test_the_engine_reads_half_types_as_they_are() -> None:
+    def computed(function: Callable[..., Any], *arrays: Any) -> list[str]:
+        report = pb.explain(function)(*arrays)
+        return [step.computes for step in report.steps if step.kind == "product"]
+
+    x, y = pb.ones((64, 70), dtype=pb.bfloat16), pb.ones((70, 80), dtype=pb.bfloat16)
+    wide = computed(lambda x, y: pb.matmul(x, y, preferred_dtype=pb.float32) + 1, x, y)
+    assert wide == ["bfloat16 by the engine, then add"]
+    with pb.set_matmul_precision("bf16"):
+        assert computed(pb.matmul, x.astype(pb.float32), y.astype(pb.float32)) == ["bfloat16 by the engine"]
+    assert computed(pb.matmul, x.astype(pb.float32), y.astype(pb.float32)) == ["float32 by the engine"]
+
+
+@pytest.mark.parametrize("shape", [(1, 64), (64, 1), (1, 1), (5, 7), (70, 90)], ids=str)
+def test_what_follows_a_product_of_half_types_with_float32_results(shape: tuple[int, int]) -> None:
+    m, n = shape
+    x, y = (pb.asarray(RNG.standard_normal(s)).astype(pb.bfloat16) for s in ((3, m, 65), (3, 65, n)))
+    bias = pb.asarray(RNG.standard_normal(n).astype(np.float32))
+
+    def function(x: Any, y: Any) -> Any:
+        product = pb.matmul(x, y, preferred_dtype=pb.float32)
+        return pb.tanh(product * 0.1 + bias), pb.matmul(y.mT, x.mT, preferred_dtype=pb.float32)
+
+    got, flipped = pb.jit(function)(x, y)
+    left, right = (np.asarray(v.astype(pb.float64)) for v in (x, y))
+    np.testing.assert_allclose(got, np.tanh(left @ right * 0.1 + np.asarray(bias)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(flipped, (left @ right).swapaxes(1, 2), rtol=1e-5, atol=1e-5)

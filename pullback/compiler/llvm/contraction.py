@@ -67,8 +67,8 @@ def tile_for(target: Target, dtype: str) -> Tile:
     return Tile(8, 4, 2, lanes) if target.has_fma else Tile(4, 2, 2, lanes)
 
 
-def function_name(dtype: str) -> str:
-    return f"contract_{dtype}"
+def function_name(dtype: str, result: str) -> str:
+    return f"contract_{dtype}" if result == dtype else f"contract_{dtype}_{result}"
 
 
 def group_words(axes: list[tuple[int, ...]]) -> list[int]:
@@ -79,17 +79,21 @@ def group_words(axes: list[tuple[int, ...]]) -> list[int]:
     return words + [0] * (_GROUP_WORDS - len(words))
 
 
-def contraction_ir(dtype: str, target: Target) -> str:
-    """The module for operands and results of ``dtype``: float16 and bfloat16 are summed in float32, the others in
-    themselves."""
-    return ContractionLibrary(dtype, target).text()
+def contraction_ir(dtype: str, target: Target, result: str | None = None) -> str:
+    """The module for operands of ``dtype``: float16 and bfloat16 are summed in float32, the others in themselves.
+
+    result: the dtype of what is stored: that of the operands, or that of the sums.
+    """
+    return ContractionLibrary(dtype, target, result).text()
 
 
 class ContractionLibrary:
     """Writes the functions of one dtype."""
 
-    def __init__(self, dtype: str, target: Target) -> None:
+    def __init__(self, dtype: str, target: Target, result: str | None = None) -> None:
         self.dtype = dtype
+        self.result = result or dtype
+        self.result_size = STORAGE_SIZE[self.result]
         self.target = target
         self.size = STORAGE_SIZE[dtype]
         self.register = REGISTER[dtype]
@@ -101,12 +105,14 @@ class ContractionLibrary:
     def text(self) -> str:
         """The module that computes whole contractions."""
         functions = [*self.parts(), self._copy_out(), self._follow(), self._contract()]
+        if self.result_size != self.size:
+            functions.append(self._is_run("is_run_of_results", self.result_size))
         return "\n".join([*self.declares.values(), *functions])
 
     def parts(self) -> list[str]:
         """What other engines are made of, too: offsets, packing, tiles, and panels of rows."""
         tile = self.tile
-        functions = [self._offsets(), self._line(), self._is_run(), self._bend()]
+        functions = [self._offsets(), self._line(), self._is_run("is_run", self.size), self._bend()]
         functions += [self._pack(size) for size in sorted({tile.rows, tile.few_rows, tile.columns})]
         for rows in (tile.rows, tile.few_rows):
             functions += [self._tile(rows, direct=False), self._tile(rows, direct=True)]
@@ -163,15 +169,15 @@ class ContractionLibrary:
         f.loop(0, "%count", 1, lambda i: f.set_word("%out", i, f.mul(i, "%step")))
         return f.text()
 
-    def _is_run(self) -> str:
+    def _is_run(self, name: str, size: int) -> str:
         """Whether ``count`` offsets follow each other element by element: 1 or 0 into ``out``."""
-        f = self.function("is_run", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
+        f = self.function(name, ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
         first = f.word("%offsets", 0)
         wrong = f.variable()
         f.set(wrong, 0)
 
         def look(i: str) -> None:
-            expected = f.add(first, f.mul(i, self.size))
+            expected = f.add(first, f.mul(i, size))
             difference = f.emit(f"xor i64 {expected}, {f.word('%offsets', i)}")
             f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {difference}"))
 
@@ -509,7 +515,8 @@ class ContractionLibrary:
             ("ptr", "rows"), ("ptr", "columns"),
         )  # fmt: skip
         is_run = f.variable()
-        f.line(f"call void @is_run(ptr {is_run}, ptr %columns, i64 %width)")
+        check = "is_run" if self.result_size == self.size else "is_run_of_results"
+        f.line(f"call void @{check}(ptr {is_run}, ptr %columns, i64 %width)")
         contiguous = f.test("ne", f.get(is_run), 0)
         lanes = self.tile.lanes
 
@@ -518,7 +525,7 @@ class ContractionLibrary:
 
             def vector(j: str, mask: Value | None) -> None:
                 value = f.b.load(self.sum_dtype, f.at(source, f.mul(j, self.sum_size)), mask)
-                f.b.store(self.dtype, f.at(start, f.mul(j, self.size)), value, mask)
+                f.b.store(self.result, f.at(start, f.mul(j, self.result_size)), value, mask)
 
             start = f.at(target, f.word("%columns", 0))
 
@@ -532,7 +539,7 @@ class ContractionLibrary:
 
                 def element(j: str) -> None:
                     value = one.load(self.sum_dtype, f.at(source, f.mul(j, self.sum_size)))
-                    one.store(self.dtype, f.at(target, f.word("%columns", j)), value)
+                    one.store(self.result, f.at(target, f.word("%columns", j)), value)
 
                 f.loop(0, "%width", 1, element)
 
@@ -577,7 +584,7 @@ class ContractionLibrary:
     def _contract(self) -> str:
         """``void(slots, params, lo, hi, scratch)``: tasks lo to hi, each a block of C of one product of the batch."""
         f = self.function(
-            function_name(self.dtype), ("ptr", "slots"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"),
+            function_name(self.dtype, self.result), ("ptr", "slots"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"),
             ("ptr", "scratch"), is_public=True,
         )  # fmt: skip
         p = {name: f.word("%params", i) for i, name in enumerate(PARAMETERS)}
@@ -626,7 +633,7 @@ class ContractionLibrary:
                 f.when(f.emit(f"and i1 {conditions['b']}, {f.test('slt', j, whole)}"), ask)
 
             f.loop(0, panels, 1, look_at_panel)
-            in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.size))
+            in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.result_size))
             c = f.emit(f"select i1 {conditions['c']}, ptr {in_place}, ptr {space['c']}")
             c_row = f.choose(conditions["c"], p["c_row_step"], f.mul(p["n_block"], self.sum_size))
 
