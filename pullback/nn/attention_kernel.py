@@ -33,6 +33,10 @@ def attend(
         k, v = (_with_four_axes(x, batch, heads) for x in (k, v))
     queries = q.shape[2]
     first, last, low, high, q, k, v, mask = _within_reach(low, high, q, k, v, mask)
+    if mask is None and queries == 1 == last - first and q.shape[1] == k.shape[1] and k.shape[2]:
+        # One query for each head of keys, as when tokens are decoded one by one: all the keys that are left are within
+        # its reach. The scores are few, and a product of a vector and a matrix reads keys and values once, unpacked.
+        return manipulation.reshape(definition(q, k, v, None, None, None), (*lead, *q.shape[2:3], v.shape[-1]))
     inputs = [x.node for x in (q, k, v)]
     if mask is not None:
         full = manipulation.broadcast_to(mask, (*lead, q.shape[2], k.shape[2]))

@@ -142,6 +142,21 @@ def test_tokens_one_by_one_through_a_cache():
         np.testing.assert_allclose(np.asarray(one)[:, 0], together[:, t], rtol=1e-12)
 
 
+def test_a_single_query_reads_its_cache_without_the_kernel():
+    """Its numbers and gradients are those of the first of two queries, which the kernel computes."""
+    q, k, v = normal(2, 3, 1, 4), normal(2, 3, 9, 4, seed=1), normal(2, 3, 9, 5, seed=2)
+    for options in ({}, {"is_causal": True, "offset": 5}, {"window": (2, 1), "offset": 4}):
+        report = pb.explain(lambda q, k, v, options=options: attention(q, k, v, **options))(*map(pb.asarray, (q, k, v)))
+        kinds = [step.kind for program in report.programs for step in program.steps]
+        assert "attention" not in kinds
+        twice = np.concatenate([q, q], axis=2)  # two queries, of which the second is left out
+        several = gradients(lambda q, k, v, options=options: attention(q, k, v, **options)[:, :, :1], twice, k, v)
+        alone = gradients(lambda q, k, v, options=options: attention(q, k, v, **options), q, k, v)
+        np.testing.assert_allclose(alone[0], several[0][:, :, :1], rtol=1e-9, atol=1e-12)
+        for one, other in zip(alone[1:], several[1:], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
 def test_an_offset_for_each_sequence():
     q, k, v = normal(3, 2, 2, 4), normal(3, 2, 7, 4, seed=1), normal(3, 2, 7, 4, seed=2)
     offsets = np.array([0, 2, 5])
