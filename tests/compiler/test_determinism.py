@@ -38,6 +38,8 @@ def bits(value: Any) -> bytes:
         pb.grad(lambda x: pb.sum(F.softmax(x, axis=-1) ** 2)),
         pb.grad(lambda x: pb.mean(pb.tanh(x) * pb.exp(-x * x))),
         pb.grad(lambda x: pb.std(x)),
+        lambda x: pb.matmul(x.astype(pb.bfloat16).mT, x.astype(pb.bfloat16), preferred_dtype=pb.float32),
+        lambda x: F.linear_cross_entropy(x, pb.sin(pb.arange(4000.0 * 401).reshape(4000, 401)), pb.arange(1500)),
     ],
 )
 def test_threads_do_not_change_results(function: Callable[..., Any]) -> None:
