@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .groups import bits
 from .loops import Access, Kernel
 from .products import collapsed
 from .values import Value
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from .plan import Step
 
 
+MAX_SEARCH = 200  # steps that are looked at to find out whether a kernel waits for something else made of its product
+GAP = 1 << 64  # between the places of steps, so that others find room there
+
+
 def attach_followers(steps: list[Step], outputs: list[Value]) -> list[Step]:
     """The steps in an order that respects what each needs, with kernels joined to the products that they follow."""
     readers: dict[int, list[int]] = {}
@@ -27,7 +32,7 @@ def attach_followers(steps: list[Step], outputs: list[Value]) -> list[Step]:
         for value in step.reads:
             readers.setdefault(value.id, []).append(number)
     kept = {value.id for value in outputs}
-    needs = _needs(steps)
+    order = _Order(steps)
     gone: set[int] = set()
     for number, step in enumerate(steps):
         plan, product = step.contraction, step.group.target
@@ -39,11 +44,8 @@ def attach_followers(steps: list[Step], outputs: list[Value]) -> list[Step]:
             kernel = follower.kernel
             if candidate in gone or kernel is None or follower.contraction is not None or follower.group.stores:
                 continue
-            others = needs[candidate] & ~(1 << number)
-            if any(needs[n] >> number & 1 for n in _bits(others)):
-                continue  # it waits for something else that is made of the product
             rows = _rows(kernel, product, plan.n)
-            if rows is None:
+            if rows is None or order.leads_elsewhere_to(number, candidate):
                 continue
             step.kernel = rows
             step.reads = [*step.reads, *(value for value in follower.reads if value is not product)]
@@ -51,46 +53,78 @@ def attach_followers(steps: list[Step], outputs: list[Value]) -> list[Step]:
             is_shared = product.id in kept or product.dtype.itemsize < 4 or any(n != candidate for n in candidates)
             step.writes = [*([product] if is_shared else []), *follower.writes]
             gone.add(candidate)
-            both = 1 << number | 1 << candidate
-            together = (needs[number] | needs[candidate]) & ~both
-            for n, mask in enumerate(needs):
-                if mask & both:
-                    needs[n] = mask | both | together
-            needs[number] = needs[candidate] = together
+            order.join(number, candidate)
             break
     left = [number for number in range(len(steps)) if number not in gone]
-    left.sort(key=lambda number: needs[number].bit_count())
+    left.sort(key=order.places.__getitem__)
     return [steps[number] for number in left]
 
 
-def _needs(steps: list[Step]) -> list[int]:
-    """For each step, as bits, the numbers of those that must have run before it."""
-    writers: dict[int, int] = {}
-    of_group: dict[int, int] = {}
-    needs: list[int] = []
-    for number, step in enumerate(steps):
-        mask = 0
-        for value in step.reads:
-            mask |= writers.get(value.id, 0)
-        after = step.group.after
-        for group in _bits(after):
-            mask |= of_group.get(group, 0)
-        for n in _bits(mask):
-            mask |= needs[n]
-        needs.append(mask)
-        of_group[step.number] = 1 << number
-        for value in step.writes:
-            writers[value.id] = writers.get(value.id, 0) | 1 << number
-    return needs
+class _Order:
+    """Which steps must have run before which, and a place for each behind those that it needs.
 
+    Places only ever move back, and as few as need to: what is asked and changed is near the steps in question, so
+    that the work is linear in the number of steps.
+    """
 
-def _bits(mask: int) -> list[int]:
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
+    def __init__(self, steps: list[Step]) -> None:
+        self.places = [number * GAP for number in range(len(steps))]
+        self._needs: list[set[int]] = []
+        self._needed_by: list[set[int]] = [set() for _ in steps]
+        writers: dict[int, list[int]] = {}
+        of_group: dict[int, int] = {}
+        for number, step in enumerate(steps):
+            needs = {writer for value in step.reads for writer in writers.get(value.id, ())}
+            needs.update(of_group[group] for group in bits(step.group.after) if group in of_group)
+            self._needs.append(needs)
+            for earlier in needs:
+                self._needed_by[earlier].add(number)
+            of_group[step.number] = number
+            for value in step.writes:
+                writers.setdefault(value.id, []).append(number)
+
+    def leads_elsewhere_to(self, first: int, second: int) -> bool:
+        """Whether ``second``, which needs ``first``, needs it also by way of another step; True too where that takes
+        long to find out."""
+        start = self.places[first]
+        found = {number for number in self._needs[second] if number != first and self.places[number] > start}
+        pending = list(found)
+        while pending:
+            needs = self._needs[pending.pop()]
+            if first in needs or len(found) > MAX_SEARCH:
+                return True
+            further = {number for number in needs if self.places[number] > start} - found
+            found |= further
+            pending += further
+        return False
+
+    def join(self, first: int, second: int) -> None:
+        """Let both run as one step, which keeps the number of ``first``."""
+        needs, needed_by = self._needs, self._needed_by
+        needed_by[first].remove(second)
+        needs[second].remove(first)
+        for earlier in needs[second]:
+            needed_by[earlier].remove(second)
+            needed_by[earlier].add(first)
+        for later in needed_by[second]:
+            needs[later].remove(second)
+            needs[later].add(first)
+        needs[first] |= needs[second]
+        needed_by[first] |= needed_by[second]
+        needs[second], needed_by[second] = set(), set()
+        self.places[first] = self.places[second]
+        behind = [first]
+        while behind:
+            number = behind.pop()
+            for later in needed_by[number]:
+                if self.places[later] <= self.places[number]:
+                    self._move(later, self.places[number])
+                    behind.append(later)
+
+    def _move(self, number: int, behind: int) -> None:
+        """Give the step a place behind another, before all that need it if there is room."""
+        end = min([self.places[later] for later in self._needed_by[number]], default=behind + 2 * GAP)
+        self.places[number] = behind + max(1, (end - behind) // 2)
 
 
 def _is_row_major(plan: ContractionPlan) -> bool:

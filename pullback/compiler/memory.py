@@ -8,12 +8,12 @@ common when no wave needs both.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.buffers import padded
+from .arena import place
 from .values import Value
 
 if TYPE_CHECKING:
@@ -72,7 +72,11 @@ def lay_out(
         for block in blocks.values():
             block.first, block.last = 0, 0
     found = list({id(block): block for block in blocks.values()}.values())
-    return Layout(places, _place(found, places), _most_alive(found), overwriting)
+    offsets, arena_bytes = place([(block.nbytes, block.first, block.last) for block in found])
+    for block, offset in zip(found, offsets, strict=True):
+        for value in block.values:
+            places[value.id] = ("arena", offset)
+    return Layout(places, arena_bytes, _most_alive(found), overwriting)
 
 
 def nbytes_of(value: Value) -> int:
@@ -87,11 +91,11 @@ def _merge(
 
     over_inputs: those that overwrite an input, with which no temporary may share.
     """
-    readers: dict[int, list[Step]] = {}
+    readers: dict[tuple[int, int], int] = {}  # of a value, in a wave
     writers: dict[int, int] = {}
     for step in steps:
-        for value in step.reads:
-            readers.setdefault(value.id, []).append(step)
+        for identity in {value.id for value in step.reads}:
+            readers[identity, step.wave] = readers.get((identity, step.wave), 0) + 1
         for value in step.writes:
             writers[value.id] = writers.get(value.id, 0) + 1
     taken: set[int] = set()
@@ -106,7 +110,7 @@ def _merge(
                 before = blocks.get(read.id)
                 if before is None or before.last != step.wave or read.id in taken:
                     continue
-                if any(other is not step and other.wave == step.wave for other in readers[read.id]):
+                if readers[read.id, step.wave] > 1:
                     continue
                 taken.add(read.id)
                 overwriting.add(written.id)
@@ -114,12 +118,12 @@ def _merge(
                     for value in before.values:
                         places[value.id] = where
                         del blocks[value.id]
-                else:
+                else:  # into the one that may have grown already
                     after = blocks[written.id]
-                    before.last = after.last
-                    before.values += after.values
-                    for value in after.values:
-                        blocks[value.id] = before
+                    after.first = before.first
+                    after.values += before.values
+                    for value in before.values:
+                        blocks[value.id] = after
                 break
     return overwriting
 
@@ -172,42 +176,31 @@ def defer_updates(steps: Sequence[Step], donate: set[int]) -> None:
     """Let steps whose results nobody reads here, and that could overwrite an input, wait for all that still read it."""
     if not donate or any(step.is_host for step in steps):
         return
-    readers: dict[int, list[Step]] = {}
+    waves: dict[int, list[int]] = {}  # in which a value is read, in order
     for step in steps:
-        for value in step.reads:
-            readers.setdefault(value.id, []).append(step)
+        for identity in {value.id for value in step.reads}:
+            insort(waves.setdefault(identity, []), step.wave)
     awaited = 0
     for step in steps:
         awaited |= step.group.after
     for step in steps:
-        if any(value.id in readers for value in step.writes) or awaited >> step.number & 1:
+        if any(value.id in waves for value in step.writes) or awaited >> step.number & 1:
             continue
         if step.kernel is None or step.kernel.checks:
             continue
+        wave = step.wave
         over = Overwriting(step)
         for written in step.writes:
             for value in over.candidates(written):
                 if value.kind == "input" and value.attrs[0] in donate:
-                    others = [other.wave for other in readers[value.id] if other is not step]
-                    step.wave = max([step.wave, *(wave + 1 for wave in others)])
-
-
-def _place(blocks: Sequence[_Block], places: dict[int, Place]) -> int:
-    """Give each block an offset in the arena, the largest first; returns the arena's size."""
-    placed: list[tuple[int, int, int, int]] = []  # start, end, first wave, last wave; in order
-    size = 0
-    for block in sorted(blocks, key=lambda block: -block.nbytes):
-        room = padded(max(1, block.nbytes))
-        start = 0
-        for other_start, other_end, other_first, other_last in placed:
-            if other_first <= block.last and block.first <= other_last and other_start < start + room:
-                if start < other_end:
-                    start = other_end
-        insort(placed, (start, start + room, block.first, block.last))
-        for value in block.values:
-            places[value.id] = ("arena", start)
-        size = max(size, start + room)
-    return size
+                    *others, last = waves[value.id][-2:]  # the step's own is among all
+                    wave = max([wave, *(other + 1 for other in others)]) if last == step.wave else last + 1
+        if wave > step.wave:
+            for identity in {value.id for value in step.reads}:
+                found = waves[identity]
+                del found[bisect_left(found, step.wave)]
+                insort(found, wave)
+            step.wave = wave
 
 
 def _most_alive(blocks: Sequence[_Block]) -> int:
@@ -248,12 +241,16 @@ def donations(
     outputs: their values, inputs among them.   numbers: their places.   donate: inputs that may be overwritten.
     Returns output number -> input position.
     """
-    readers: dict[int, list[Step]] = {}
+    last_readers: dict[int, list[Step]] = {}  # those of the last wave
     writers: dict[int, list[Step]] = {}
     for step in steps:
         for value in step.reads:
             if value.kind == "input":
-                readers.setdefault(value.attrs[0], []).append(step)
+                found_last = last_readers.setdefault(value.attrs[0], [step])
+                if found_last[0].wave < step.wave:
+                    found_last[:] = [step]
+                elif found_last[0].wave == step.wave and found_last[-1] is not step:
+                    found_last.append(step)
         for value in step.writes:
             writers.setdefault(value.id, []).append(step)
     settled = last_failure(steps)  # only what is written later may overwrite an input
@@ -272,7 +269,8 @@ def donations(
         for value in overwriting[id(step)].candidates(output):
             if value.kind != "input" or value.attrs[0] not in donate or value.attrs[0] in taken:
                 continue
-            if not any(s is not step and s.wave >= step.wave for s in readers[value.attrs[0]]):
+            last = last_readers[value.attrs[0]]
+            if len(last) == 1 and last[0] is step:
                 found[number] = value.attrs[0]
                 taken.add(value.attrs[0])
                 break

@@ -63,6 +63,40 @@ def layers(count: int) -> Callable[..., Any]:
     return pb.value_and_grad(loss, argnums=(0, 1))
 
 
+def residual(count: int) -> Callable[..., Any]:
+    """A training step of a network of so many layers, each with parameters of its own."""
+
+    def loss(parameters: Any, x: Any) -> Any:
+        for w, b in parameters:
+            x = x + pb.tanh(x @ w + b)
+        return pb.mean(x * x)
+
+    def step(parameters: Any, x: Any) -> Any:
+        value, gradients = pb.value_and_grad(loss)(parameters, x)
+        return value, [(w - 0.1 * dw, b - 0.1 * db) for (w, b), (dw, db) in zip(parameters, gradients, strict=True)]
+
+    return step
+
+
+def residual_arguments(count: int) -> Any:
+    return [(pb.eye(8), pb.ones(8)) for _ in range(count)], pb.ones((4, 8))
+
+
+def momentum(count: int) -> Callable[..., Any]:
+    """An optimizer's step for so many parameters."""
+
+    def step(parameters: Any, rate: Any) -> Any:
+        velocities = [0.9 * v + g for _, g, v in parameters]
+        return [p - rate * v for (p, _, _), v in zip(parameters, velocities, strict=True)], velocities
+
+    return step
+
+
+def momentum_arguments(count: int) -> Any:
+    shapes = [(8, 8), (8,), (16, 4), (3, 5)]
+    return [tuple(pb.ones(shapes[number % 4]) for _ in range(3)) for number in range(count)], pb.asarray(0.01)
+
+
 def parameters(count: int) -> Callable[..., Any]:
     def f(x: Any) -> Any:
         return [pb.sum(x[:, k : k + 4] * float(k)) for k in range(count)]
@@ -71,13 +105,17 @@ def parameters(count: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("build", "arguments", "size"), [
-    (chain, lambda: (pb.ones((64, 64)),), 60),
-    (layers, lambda: (pb.ones((8, 16)), pb.eye(16)), 6),
-    (parameters, lambda: (pb.ones((8, 2000)),), 100),  # more than one kernel holds
+    (chain, lambda count: (pb.ones((64, 64)),), 60),
+    (layers, lambda count: (pb.ones((8, 16)), pb.eye(16)), 6),
+    (parameters, lambda count: (pb.ones((8, 2000)),), 100),  # more than one kernel holds
+    (residual, residual_arguments, 100),
+    (momentum, momentum_arguments, 500),
 ])  # fmt: skip
 def test_linear_in_the_graph(build, arguments, size, monkeypatch):
-    args = arguments()
-    compilation(build(2), args, monkeypatch)  # imports, and what is made once
-    small, middle, large = [compilation(build(n * size), args, monkeypatch) for n in (1, 2, 4)]
+    def compiled(count: int) -> tuple[int, int]:
+        return compilation(build(count), arguments(count), monkeypatch)
+
+    compiled(2)  # imports, and what is made once
+    small, middle, large = compiled(size), compiled(2 * size), compiled(4 * size)
     for less, more, most in zip(small, middle, large, strict=True):
         assert most - more <= 2.2 * max(more - less, 0.1 * less)

@@ -10,6 +10,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.compiler import options, products
+from pullback.compiler.follow import GAP, _Order
 
 pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
 rng = np.random.default_rng(0)
@@ -96,3 +97,54 @@ def test_the_same_bits_on_any_number_of_threads():
         pb.set_num_threads(before)
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
+
+
+def test_a_kernel_that_waits_for_others_of_the_product_does_not_follow():
+    """Steps between the product and the kernel, of the product and not: the order is right in both cases."""
+
+    def elsewhere(x, w, v):
+        product = x @ w
+        return nn.relu(product) * 2 + nn.softmax(product @ v, axis=-1)
+
+    def beside(x, w, v):
+        first = x @ w
+        second = nn.softmax(x @ v, axis=-1) @ v
+        return first, nn.softmax(first, axis=-1), nn.relu(first)[:, :50] + second, pb.tanh(second)
+
+    square = rng.standard_normal((90, 90)) / 10
+    for function, arrays in ((elsewhere, (X, W, square)), (beside, (X, W, rng.standard_normal((50, 50)) / 10))):
+        together = [leaf.numpy() for leaf in pb.pytree.flatten(pb.jit(function)(*arrays))[0]]
+        with options.without("follow"):
+            apart = [leaf.numpy() for leaf in pb.pytree.flatten(pb.jit(function)(*arrays))[0]]
+        for got, want in zip(together, apart, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_places_of_steps_that_run_together():
+    """Random orders: what is joined stays behind what it needs and before what needs it, and no cycle is made."""
+    random = np.random.default_rng(1)
+    for _ in range(200):
+        count = int(random.integers(3, 40))
+        edges = {(a, b) for b in range(1, count) for a in range(b) if random.random() < 2.5 / count}
+        order = _Order([])
+        order.places = [number * GAP for number in range(count)]
+        order._needs = [{a for a, b in edges if b == number} for number in range(count)]
+        order._needed_by = [{b for a, b in edges if a == number} for number in range(count)]
+        alive = set(range(count))
+        for first, second in sorted(edges):
+            if first in alive and second in alive and second in order._needed_by[first]:
+                reached = set(order._needed_by[first]) - {second}
+                pending = list(reached)
+                while pending:
+                    further = order._needed_by[pending.pop()] - reached
+                    reached |= further
+                    pending += further
+                assert order.leads_elsewhere_to(first, second) == (second in reached)
+                if second in reached:
+                    continue
+                order.join(first, second)
+                alive.remove(second)
+                for number in alive:
+                    assert all(order.places[a] < order.places[number] for a in order._needs[number])
+                    assert order._needs[number] <= alive
+                    assert order._needed_by[number] <= alive
