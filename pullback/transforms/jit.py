@@ -35,6 +35,7 @@ from .variant import IN_LINE, MISS, Variant
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_KEYS = 4096  # sets of argument types that are remembered; the oldest goes first
+_MAX_NODES = 1 << 18  # in the programs of a function, each of which takes about a kilobyte; beyond, the oldest go too
 _MAX_VARIANTS = 64  # for one of them
 
 
@@ -168,12 +169,19 @@ class Jitted:
         result = variant(leaves, is_new=True)
         if result is not MISS and key[-1] is evaluation._mode:  # else another thread has switched meanwhile
             self._variants[key] = [variant, *self._variants.get(key, [])][:_MAX_VARIANTS]
-            if len(self._variants) > _MAX_KEYS:
-                self._variants.pop(next(iter(self._variants)), None)
+            self._give_up_oldest(key)
         if result is MISS or result is IN_LINE:
             # Another thread has changed a hidden input meanwhile, or an integer is out of range.
             return self._function(*args, **kwargs)
         return result
+
+    def _give_up_oldest(self, newest: Any) -> None:
+        """Keep what is remembered within bounds, but always ``newest``."""
+        nodes = sum([variant.nodes for found in list(self._variants.values()) for variant in found])
+        for key in list(self._variants):
+            if key == newest or (len(self._variants) <= _MAX_KEYS and nodes <= _MAX_NODES):
+                return
+            nodes -= sum([variant.nodes for variant in self._variants.pop(key, ())])
 
     def _is_static(self, argument: int | str) -> bool:
         """Whether the argument at a position or of a name is static."""

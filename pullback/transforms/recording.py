@@ -325,7 +325,9 @@ class _Builder:
         kinds = looks_for()
         if program is not None and kinds is not None:
             program = CheckedProgram(program, self.nodes, self.outputs, self._names(), kinds)
-        return Variant(program, plan, Guards(self.trace), surroundings, recipe)
+        variant = Variant(program, plan, Guards(self.trace), surroundings, recipe)
+        variant.nodes = len(topological_order(self.outputs))
+        return variant
 
     def _names(self) -> list[str]:
         """What a message calls the inputs."""

@@ -139,12 +139,13 @@ class Variant:
     """A program and the plan to call it by. None for a program: nothing is computed.
 
     is_stateful: it rebinds tensors.   shortcut: see shortcut.py; False: not looked for yet.
+    nodes: in the graph that the program computes.
     """
 
     __slots__ = (
         "_captured", "_captured_ids", "_execute", "_gradients", "_guards", "_is_none", "_is_pure", "_is_single",
         "_is_tuple", "_late_gradients", "_only_values", "_pick", "_plan", "_ranges", "_rebound", "_recipe",
-        "_references", "_seen", "_specs", "_surroundings", "_tokens", "is_stateful", "shortcut",
+        "_references", "_seen", "_specs", "_surroundings", "_tokens", "is_stateful", "nodes", "shortcut",
     )
 
     def __init__(
@@ -152,6 +153,7 @@ class Variant:
     ) -> None:
         # A bound method is called without the detour through a type's call slot.
         self._execute: Any = None if program is None else program.__call__
+        self.nodes = 1
         self._plan = plan
         self._guards = guards
         self._surroundings = surroundings if surroundings else None

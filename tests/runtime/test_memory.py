@@ -88,6 +88,16 @@ def test_shapes_with_jit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert growth(lambda i: function(np.ones(100 + i, np.float32)).item(), 60, 400) < 3000
 
 
+def test_large_programs_with_jit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "_MAX_NODES", 50)
+    function = pb.jit(lambda x: pb.sum(pb.exp(pb.sin(x) * 2)))
+    for i in range(40):
+        function(np.ones(100 + i, np.float32))
+    kept = [variant.nodes for variants in function._variants.values() for variant in variants]
+    assert 4 <= len(kept) < 20 and sum(kept) <= 50
+    assert function(np.zeros(100, np.float32)).item() == 100
+
+
 def test_programs_that_were_used_last_stay() -> None:
     programs = Programs(30)
     for i in range(20):
