@@ -11,9 +11,10 @@ from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .contraction import Operand
 from .llvm.attention import GROUPS, PARAMETERS, attention_ir, attention_name
-from .llvm.contraction import group_words, tile_for
-from .llvm.target import Target, host
-from .products import Axis, collapsed
+from .llvm.contraction import group_words
+from .llvm.packing import tile_for
+from .llvm.target import Target
+from .products import Axis, collapsed, rounded_up
 from .values import Value
 from .views import row_major
 
@@ -61,13 +62,13 @@ class AttentionPlan:
         tile = tile_for(target, dtype)
         rows, items = self.shared * self.queries, self.batch * self.heads // self.shared
         part, key_block = BLOCK[self.backward]
-        key_block = min(key_block, _up(self.keys, tile.columns))
+        key_block = min(key_block, rounded_up(self.keys, tile.columns))
         part = min(part, rows)
         row_block = min(rows, MAX_ROWS)
         if not self.backward:
             # Rows do not depend on each other: blocks so small that every thread has some.
             wanted = max(1, 2 * get_num_threads() // max(items, 1))
-            row_block = min(row_block, max(part, _up(-(-rows // wanted), part)))
+            row_block = min(row_block, max(part, rounded_up(-(-rows // wanted), part)))
         row_blocks = -(-rows // row_block)
         values = {**dict.fromkeys(PARAMETERS, 0), **self._places(places, result, size)}
         values |= {
@@ -78,7 +79,7 @@ class AttentionPlan:
         }  # fmt: skip
         if self.mask != "none":
             values["mask_step"] = self.strides[3][3] * (1 if self.mask == "choose" else size)
-        depth, width = _up(self.depth, tile.columns), _up(self.width, tile.columns)
+        depth, width = rounded_up(self.depth, tile.columns), rounded_up(self.width, tile.columns)
         table = row_block + 2 * tile.rows
         longest = max(part, key_block) + 2 * tile.rows
         scratch = 0
@@ -97,7 +98,7 @@ class AttentionPlan:
             "lines": 8 * max(self.depth, self.width, part, key_block),
         }.items():  # fmt: skip
             values[f"at_{name}"] = scratch
-            scratch += _up(nbytes, 64) + 128  # a vector may be written behind a panel
+            scratch += rounded_up(nbytes, 64) + 128  # a vector may be written behind a panel
         params = [*values.values()]
         for axes in self._groups(size):
             params += group_words(axes)
@@ -167,15 +168,6 @@ def plan_attention(fuser: Fuser, value: Value) -> AttentionPlan:
     )  # fmt: skip
 
 
-def has_attention() -> bool:
-    """Whether the processor has what the kernel is made of."""
-    return host().has_fma
-
-
 def _bits(number: float, size: int) -> int:
     return int(struct.unpack("<i", struct.pack("<f", number))[0] if size == 4 else
                struct.unpack("<q", struct.pack("<d", number))[0])  # fmt: skip
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

@@ -12,8 +12,9 @@ from functools import cache
 from ..errors import CompileError
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
-from .llvm.contraction import FOLLOW, Tile, contraction_ir, function_name, group_words, tile_for
+from .llvm.contraction import FOLLOW, contraction_ir, function_name, group_words
 from .llvm.layout import ParameterLayout
+from .llvm.packing import Tile, tile_for
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
@@ -161,7 +162,7 @@ def product_launch(
     places, scratch = {}, 0
     for name, nbytes in (
         ("a", (row_block + tile.rows + tile.few_rows) * k_block * sum_size),
-        ("b", _up(n_block, tile.columns) * k_block * sum_size),
+        ("b", rounded_up(n_block, tile.columns) * k_block * sum_size),
         ("rows", (row_block + 2 * tile.rows) * 8),
         ("columns", (n_block + tile.columns) * 8),
         ("out", n_block * 8),
@@ -173,7 +174,7 @@ def product_launch(
         ("follow", 0 if follow is None else 8 * len(follow.params)),
     ):
         places[name] = scratch
-        scratch += _up(nbytes, 64) + 128  # a vector may be written behind a panel
+        scratch += rounded_up(nbytes, 64) + 128  # a vector may be written behind a panel
     m_blocks, n_blocks = -(-m // m_block), -(-n // n_block)
     params = [
         *a, *b, *c, m, n, k, m_block, n_block, m_blocks, n_blocks, k_block, row_block,
@@ -188,13 +189,14 @@ def product_launch(
     return Launch(_function(product.dtype, product.result, target), params, total, grain, scratch)
 
 
-def _up(value: int, multiple: int) -> int:
+def rounded_up(value: int, multiple: int) -> int:
+    """The least multiple of ``multiple`` that is not below ``value``."""
     return -(-value // multiple) * multiple
 
 
 def _even_block(extent: int, limit: int, multiple: int) -> int:
     """Blocks of nearly one size, at most ``limit``."""
-    return min(extent, _up(-(-extent // -(-extent // limit)), multiple))
+    return min(extent, rounded_up(-(-extent // -(-extent // limit)), multiple))
 
 
 def _blocks(m: int, n: int, k: int, batch: int, tile: Tile) -> tuple[int, int]:
@@ -204,9 +206,9 @@ def _blocks(m: int, n: int, k: int, batch: int, tile: Tile) -> tuple[int, int]:
     fewest = -(-n // MAX_COLUMNS)
     best: tuple[float, int, int] | None = None
     for more in (1, 2, 3, 4, 6, 8, 12, 16):
-        n_block = _up(-(-n // (fewest * more)), tile.columns)
+        n_block = rounded_up(-(-n // (fewest * more)), tile.columns)
         for m_blocks in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
-            m_block = _up(-(-m // m_blocks), tile.rows)
+            m_block = rounded_up(-(-m // m_blocks), tile.rows)
             tasks = -(-m // m_block) * -(-n // n_block)
             if tasks > most and (more > 1 or m_blocks > 1):
                 break

@@ -13,7 +13,7 @@ from typing import Any
 from .. import dtypes
 from ..api import contraction, convert, indexing, manipulation, reduction, sorting
 from ..api import elementwise as ew
-from ..compiler.attention import has_attention
+from ..compiler.products import has_tile
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops import leaf
@@ -64,7 +64,7 @@ def scaled_dot_product_attention(
 
     Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
     """
-    if dropout or not has_attention() or not (offset is None or isinstance(offset, int)):
+    if dropout or not has_tile() or not (offset is None or isinstance(offset, int)):
         return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
     op = "scaled_dot_product_attention"
     (q, k, v), dtype = widened(op, q, k, v)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.compiler.attention import has_attention
+from pullback.compiler.products import has_tile
 from pullback.ops.attention import attention, attention_gradient
 from pullback.tensor import Tensor
 
-pytestmark = pytest.mark.skipif(not has_attention(), reason="the kernel needs fused multiply-add")
+pytestmark = pytest.mark.skipif(not has_tile(), reason="the kernel needs fused multiply-add")
 
 # batch, heads, heads of keys, queries, keys, depth, width, low, high
 SHAPES = [

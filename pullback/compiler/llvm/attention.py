@@ -59,17 +59,10 @@ class _AttentionLibrary(ContractionLibrary):
 
     def module(self, backward: bool) -> str:
         own = [self._backward_row(), self._row_dot(), self._backward()] if backward else [self._row(), self._forward()]
-        functions = [*self.parts(), self._product(), self._table(), *own]
+        functions = [*self.parts(), self._product(), *own]
         return "\n".join([*self.declares.values(), *functions])
 
     # -- pieces -------------------------------------------------------------------------------------------------------
-
-    def _table(self) -> str:
-        """Offsets ``step`` bytes apart; the last of ``count`` again up to ``padded``."""
-        f = self.function("table", ("ptr", "out"), ("i64", "step"), ("i64", "count"), ("i64", "padded"))
-        last = f.sub("%count", 1)
-        f.loop(0, "%padded", 1, lambda i: f.set_word("%out", i, f.mul(f.min(i, last), "%step")))
-        return f.text()
 
     def _product(self) -> str:
         """``rows`` rows of packed ``a`` times all panels of ``b``, which are ``panel`` bytes apart, to ``c``."""
@@ -256,7 +249,8 @@ class _AttentionLibrary(ContractionLibrary):
         groups = {name: f.at("%params", 8 * (len(PARAMETERS) + i * _GROUP_WORDS)) for i, name in enumerate(GROUPS)}
         space = {name[3:]: f.at("%scratch", p[name]) for name in PARAMETERS if name.startswith("at_")}
         longest = f.max(f.max(p["depth"], p["width"]), f.max(p["part"], p["key_block"]))
-        f.line(f"call void @line(ptr {space['lines']}, i64 {self.tile.columns * self.sum_size}, i64 {longest})")
+        step = self.tile.columns * self.sum_size
+        f.line(f"call void @table(ptr {space['lines']}, i64 {step}, i64 {longest}, i64 {longest})")
         return p, groups, space
 
     def _base(self, f: Function, p: dict[str, str], name: str) -> str:
@@ -272,38 +266,6 @@ class _AttentionLibrary(ContractionLibrary):
     def _padded(self, f: Function, count: Scalar) -> str:
         columns = self.tile.columns
         return f.mul(f.div(f.add(count, columns - 1), columns), columns)
-
-    def _pack_columns(
-        self, f: Function, out: str, base: str, columns: str, count: Scalar, ks: str, depth: Scalar, k_run: int
-    ) -> str:
-        """Panels of an operand on the right, ``columns`` and ``ks``: tables of offsets. Bytes from panel to panel."""
-        size = self.tile.columns
-        panel = f.mul(depth, size * self.sum_size)
-
-        def one(j: str) -> None:
-            f.line(
-                f"call void @pack{size}(ptr {f.at(out, f.mul(j, panel))}, ptr {base}, "
-                f"ptr {f.at(columns, f.mul(j, 8 * size))}, ptr {ks}, i64 {depth}, i64 {k_run})"
-            )
-
-        f.loop(0, f.div(f.add(count, size - 1), size), 1, one)
-        return panel
-
-    def _pack_rows(
-        self, f: Function, out: str, base: str, rows: str, count: Scalar, ks: str, depth: Scalar, k_run: int
-    ) -> None:
-        """Panels of an operand on the left."""
-        tall, _, padded = self.split_rows(f, str(count))
-        above = f.mul(tall, self.tile.rows)
-
-        def one(size: int, row: str) -> None:
-            f.line(
-                f"call void @pack{size}(ptr {f.at(out, f.mul(f.mul(row, depth), self.sum_size))}, ptr {base}, "
-                f"ptr {f.at(rows, f.mul(row, 8))}, ptr {ks}, i64 {depth}, i64 {k_run})"
-            )
-
-        f.loop(0, above, self.tile.rows, lambda row: one(self.tile.rows, row))
-        f.loop(above, padded, self.tile.few_rows, lambda row: one(self.tile.few_rows, row))
 
     def _range(self, f: Function, p: dict[str, str], query: str) -> tuple[str, str]:
         """The keys that a query may attend to, as far as its place says."""
@@ -377,10 +339,10 @@ class _AttentionLibrary(ContractionLibrary):
                 v = f.at(start["v"], f.mul(j0, p["v_row"]))
                 f.line(f"call void @table(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
                 f.line(f"call void @table(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
-                k_panel = self._pack_columns(
+                k_panel = self.pack_columns(
                     f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1
                 )
-                v_panel = self._pack_columns(
+                v_panel = self.pack_columns(
                     f, space["values"], v, space["width"], p["width"], space["value_rows"], here, 0
                 )
 
@@ -392,7 +354,7 @@ class _AttentionLibrary(ContractionLibrary):
 
                     def work() -> None:
                         columns = self._padded(f, reach)
-                        self._pack_rows(
+                        self.pack_rows(
                             f, space["a"], start["q"], f.at(space["q_rows"], f.mul(r0, 8)), rows, space["depth"],
                             p["depth"], 1,
                         )  # fmt: skip
@@ -544,15 +506,15 @@ class _AttentionLibrary(ContractionLibrary):
                     v = f.at(start["v"], f.mul(j0, p["v_row"]))
                     f.line(f"call void @table(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
                     f.line(f"call void @table(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
-                    k_panel = self._pack_columns(
+                    k_panel = self.pack_columns(
                         f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1
                     )
-                    v_panel = self._pack_columns(
+                    v_panel = self.pack_columns(
                         f, space["values"], v, space["value_rows"], here, space["width"], p["width"], 1
                     )
                     # Keys once more, as the right operand of the gradient by the queries; behind the values.
                     again = f.at(space["values"], f.mul(f.mul(padded, width_padded), size))
-                    again_panel = self._pack_columns(
+                    again_panel = self.pack_columns(
                         f, again, k, space["depth"], p["depth"], space["key_rows"], here, 0
                     )
 
@@ -577,12 +539,12 @@ class _AttentionLibrary(ContractionLibrary):
                             columns = self._padded(f, reach)
                             q_rows = f.at(space["q_rows"], f.mul(r0, 8))
                             out_rows = f.at(space["out_rows"], f.mul(r0, 8))
-                            self._pack_rows(f, space["a"], start["q"], q_rows, rows, space["depth"], p["depth"], 1)
+                            self.pack_rows(f, space["a"], start["q"], q_rows, rows, space["depth"], p["depth"], 1)
                             product(
                                 space["a"], space["keys"], k_panel, p["depth"], space["scores"], score_row, rows,
                                 columns, 0,
                             )  # fmt: skip
-                            self._pack_rows(f, space["a"], dout, out_rows, rows, space["width"], p["width"], 1)
+                            self.pack_rows(f, space["a"], dout, out_rows, rows, space["width"], p["width"], 1)
                             product(
                                 space["a"], space["values"], v_panel, p["width"], space["second"], score_row, rows,
                                 columns, 0,
@@ -620,10 +582,10 @@ class _AttentionLibrary(ContractionLibrary):
                                 ("scores", dout, out_rows, "width", "value_sums", v_bytes, p["width"]),
                                 ("second", start["q"], q_rows, "depth", "key_sums", q_bytes, p["depth"]),
                             ):
-                                panel = self._pack_columns(
+                                panel = self.pack_columns(
                                     f, space["b"], source, space[columns_of], length, table, rows, 0
                                 )
-                                self._pack_rows(
+                                self.pack_rows(
                                     f, space["a"], space[block], space["key_rows"], reach, space["part"], rows, 0
                                 )
                                 product(

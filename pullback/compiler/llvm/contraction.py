@@ -14,9 +14,8 @@ A task may hand its rows on while they are in the cache: see ``FOLLOW``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from .function import Function, Scalar
+from .function import Scalar
+from .packing import Packing
 from .target import Target
 from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value
 
@@ -43,30 +42,6 @@ AT_GROUPS = len(PARAMETERS)
 AT_FOLLOW = AT_GROUPS + len(GROUPS) * _GROUP_WORDS
 
 
-@dataclass(frozen=True)
-class Tile:
-    """The register tiles of a target: ``rows`` or ``few_rows`` by ``vectors`` of ``lanes`` columns."""
-
-    rows: int
-    few_rows: int
-    vectors: int
-    lanes: int
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
-
-
-def tile_for(target: Target, dtype: str) -> Tile:
-    """Accumulators fill the registers but for two vectors of B and one of A."""
-    lanes = target.lanes(dtype)
-    if target.vector_bits == 512:
-        return Tile(14, 8, 2, lanes)
-    if target.vector_bits == 256:
-        return Tile(6, 4, 2, lanes)
-    return Tile(8, 4, 2, lanes) if target.has_fma else Tile(4, 2, 2, lanes)
-
-
 def function_name(dtype: str, result: str) -> str:
     return f"contract_{dtype}" if result == dtype else f"contract_{dtype}_{result}"
 
@@ -87,263 +62,28 @@ def contraction_ir(dtype: str, target: Target, result: str | None = None) -> str
     return ContractionLibrary(dtype, target, result).text()
 
 
-class ContractionLibrary:
+class ContractionLibrary(Packing):
     """Writes the functions of one dtype."""
 
     def __init__(self, dtype: str, target: Target, result: str | None = None) -> None:
-        self.dtype = dtype
-        self.result = result or dtype
+        super().__init__(dtype, target)
+        self.result = dtype if result is None else result
         self.result_size = STORAGE_SIZE[self.result]
-        self.target = target
-        self.size = STORAGE_SIZE[dtype]
-        self.register = REGISTER[dtype]
-        self.sum_dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
-        self.sum_size = STORAGE_SIZE[self.sum_dtype]
-        self.tile = tile_for(target, self.sum_dtype)
-        self.declares: dict[str, str] = {}
 
     def text(self) -> str:
         """The module that computes whole contractions."""
         functions = [*self.parts(), self._copy_out(), self._follow(), self._contract()]
         if self.result_size != self.size:
-            functions.append(self._is_run("is_run_of_results", self.result_size))
+            functions.append(self.is_run("is_run_of_results", self.result_size))
         return "\n".join([*self.declares.values(), *functions])
 
     def parts(self) -> list[str]:
         """What other engines are made of, too: offsets, packing, tiles, and panels of rows."""
         tile = self.tile
-        functions = [self._offsets(), self._line(), self._is_run("is_run", self.size), self._bend()]
-        functions += [self._pack(size) for size in sorted({tile.rows, tile.few_rows, tile.columns})]
+        functions = self.packing()
         for rows in (tile.rows, tile.few_rows):
             functions += [self._tile(rows, direct=False), self._tile(rows, direct=True)]
         return [*functions, self._copy_tile(), self._row_panels(direct=False), self._row_panels(direct=True)]
-
-    def function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:
-        return Function(name, arguments, self.target, self.tile.lanes, self.declares, is_public)
-
-    # -- where elements are -------------------------------------------------------------------------------------------
-
-    def _offsets(self) -> str:
-        """Byte offsets of elements ``first`` to ``first + count`` of a group under one of its strides; then the last
-        one again, up to ``padded``."""
-        f = self.function(
-            "offsets", ("ptr", "out"), ("ptr", "group"), ("i64", "column"), ("i64", "first"), ("i64", "count"),
-            ("i64", "padded"),
-        )  # fmt: skip
-        axes = f.word("%group", 0)
-        inner = f.sub(axes, 1)
-        extents = f.at("%group", 8)
-        strides = f.at(extents, f.add(f.mul("%column", 8), 8))
-        inner_extent, inner_stride = f.word(extents, f.mul(inner, 4)), f.word(strides, f.mul(inner, 4))
-        done, rest, offset = f.variable(), f.variable(), f.variable()
-        f.set(done, 0)
-
-        def run() -> None:
-            start = f.get(done)
-            index = f.add("%first", start)
-            within = f.rem(index, inner_extent)
-            f.set(rest, f.div(index, inner_extent))
-            f.set(offset, f.mul(within, inner_stride))
-
-            def outer(number: str) -> None:
-                axis = f.mul(f.sub(f.sub(inner, 1), number), 4)
-                extent = f.word(extents, axis)
-                here = f.get(rest)
-                f.set(offset, f.add(f.get(offset), f.mul(f.rem(here, extent), f.word(strides, axis))))
-                f.set(rest, f.div(here, extent))
-
-            f.loop(0, inner, 1, outer)
-            length = f.min(f.sub(inner_extent, within), f.sub("%count", start))
-            base = f.get(offset)
-            f.loop(0, length, 1, lambda i: f.set_word("%out", f.add(start, i), f.add(base, f.mul(i, inner_stride))))
-            f.set(done, f.add(start, length))
-
-        f.repeat(lambda: f.test("slt", f.get(done), "%count"), run)
-        last = f.word("%out", f.sub("%count", 1))
-        f.loop("%count", "%padded", 1, lambda i: f.set_word("%out", i, last))
-        return f.text()
-
-    def _line(self) -> str:
-        """``count`` offsets that are ``step`` bytes apart."""
-        f = self.function("line", ("ptr", "out"), ("i64", "step"), ("i64", "count"))
-        f.loop(0, "%count", 1, lambda i: f.set_word("%out", i, f.mul(i, "%step")))
-        return f.text()
-
-    def _is_run(self, name: str, size: int) -> str:
-        """Whether ``count`` offsets follow each other element by element: 1 or 0 into ``out``."""
-        f = self.function(name, ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
-        first = f.word("%offsets", 0)
-        wrong = f.variable()
-        f.set(wrong, 0)
-
-        def look(i: str) -> None:
-            expected = f.add(first, f.mul(i, size))
-            difference = f.emit(f"xor i64 {expected}, {f.word('%offsets', i)}")
-            f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {difference}"))
-
-        f.loop(1, "%count", 1, look)
-        f.set("%out", f.emit(f"zext i1 {f.test('eq', f.get(wrong), 0)} to i64"))
-        return f.text()
-
-    def _bend(self) -> str:
-        """Where ``count`` offsets that are two runs go over from the first to the second; 0 where they are not."""
-        f = self.function("bend", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
-        last, bends = f.variable(), f.variable()
-        f.set(last, 0)
-        f.set(bends, 0)
-
-        def look(i: str) -> None:
-            step = f.sub(f.word("%offsets", i), f.word("%offsets", f.sub(i, 1)))
-            breaks = f.test("ne", step, self.size)
-            f.set(last, f.choose(breaks, i, f.get(last)))
-            f.set(bends, f.add(f.get(bends), f.emit(f"zext i1 {breaks} to i64")))
-
-        f.loop(1, "%count", 1, look)
-        f.set("%out", f.choose(f.test("eq", f.get(bends), 1), f.get(last), 0))
-        return f.text()
-
-    # -- packing ------------------------------------------------------------------------------------------------------
-
-    def _pack(self, rows: int) -> str:
-        """A panel of ``rows`` rows (of A, or columns of B): for each k the rows' elements, one after the other.
-
-        k_run: the offsets along k follow each other. The last vector may be written up to a vector beyond the panel.
-        """
-        f = self.function(
-            f"pack{rows}", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
-            ("i64", "k_run"),
-        )  # fmt: skip
-        is_run = f.variable()
-        f.line(f"call void @is_run(ptr {is_run}, ptr %rows, i64 {rows})")
-        step = rows * self.sum_size
-
-        def along_rows() -> None:
-            base = f.at("%base", f.word("%rows", 0))
-
-            def one(k: str) -> None:
-                source, out = f.at(base, f.word("%ks", k)), f.at("%out", f.mul(k, step))
-                done = 0
-                while done < rows:
-                    width = self.tile.lanes
-                    while width > rows - done:
-                        width //= 2
-                    b = f.b.at_width(width)
-                    value = b.load(self.dtype, f.at(source, done * self.size))
-                    b.store(self.sum_dtype, f.at(out, done * self.sum_size), value)
-                    done += width
-
-            f.loop(0, "%count", 1, one)
-
-        packed, bend = f.variable(), f.variable()
-        f.set(packed, 0)
-
-        def one_by_one() -> None:
-            one = f.b.at_width(1)
-
-            def column(k: str) -> None:
-                source, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
-                for row in range(rows):
-                    value = one.load(self.dtype, f.at(source, f.word("%rows", row)))
-                    one.store(self.sum_dtype, f.at(out, row * self.sum_size), value)
-
-            f.loop(f.get(packed), "%count", 1, column)
-
-        def along_k() -> None:
-            lanes = self.tile.lanes
-            whole = f.emit(f"and i64 %count, {-lanes}")
-            base = f.at("%base", f.word("%ks", 0))
-
-            def square(k: str) -> None:
-                out = f.at("%out", f.mul(k, step))
-                for first in range(0, rows, lanes):
-                    here = min(lanes, rows - first)
-                    vectors = []
-                    for row in range(here):
-                        start = f.at(base, f.add(f.word("%rows", first + row), f.mul(k, self.size)))
-                        vectors.append(f.b.load(self.dtype, start))
-                    vectors += [vectors[-1]] * (lanes - here)
-                    for i, vector in enumerate(self._transpose(f, vectors)):
-                        target = f.at(out, i * step + first * self.sum_size)
-                        if here == lanes or rows < lanes:
-                            f.b.store(self.sum_dtype, target, vector)  # what it writes too much comes later in order
-                        else:
-                            self._store_part(f, target, vector, here)
-
-            f.loop(0, whole, lanes, square)
-            f.set(packed, whole)
-
-        def two_runs() -> None:
-            # The rows of an image that is narrower than a panel: each lane from one of two places.
-            first, second = f.word("%rows", 0), f.word("%rows", f.get(bend))
-            base = f.at("%base", first)
-            moved = f.at("%base", f.sub(second, f.mul(f.get(bend), self.size)))
-            lanes = self.tile.lanes
-            masks = []
-            for start in range(0, rows, lanes):
-                before = f.b.mask_below(f.max(f.sub(f.get(bend), start), 0))
-                kind = f.b.type("i1")
-                pair = f.variable(kind), f.variable(kind)
-                f.set(pair[0], before.ref, kind)
-                f.set(pair[1], f.b.binary("xor", before, f.b.const(True, "i1")).ref, kind)
-                masks.append(pair)
-
-            def one(k: str) -> None:
-                offset, out = f.word("%ks", k), f.at("%out", f.mul(k, step))
-                for number, pair in enumerate(masks):
-                    at = number * lanes * self.size
-                    low, high = (Value(f.get(mask, f.b.type("i1")), "i1") for mask in pair)
-                    here = f.b.load(self.dtype, f.at(f.at(base, offset), at), low)
-                    there = f.b.load(self.dtype, f.at(f.at(moved, offset), at), high)
-                    value = f.b.select(low, here, there)
-                    f.b.store(self.sum_dtype, f.at(out, number * lanes * self.sum_size), value)
-
-            f.loop(0, "%count", 1, one)
-            f.set(packed, "%count")
-
-        def across() -> None:
-            f.when(f.test("ne", "%k_run", 0), along_k)
-            if rows == self.tile.columns:
-                f.line(f"call void @bend(ptr {bend}, ptr %rows, i64 {rows})")
-                bends_once = f.test("ne", f.get(bend), 0)
-                f.when(f.emit(f"and i1 {bends_once}, {f.test('eq', f.get(packed), 0)}"), two_runs)
-            one_by_one()
-
-        f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
-        return f.text()
-
-    def _store_part(self, f: Function, target: str, vector: Value, count: int) -> None:
-        """The first ``count`` lanes of a vector."""
-        done = 0
-        while done < count:
-            width = self.tile.lanes
-            while width > count - done:
-                width //= 2
-            narrow = f.b.at_width(width)
-            order = ", ".join(f"i32 {i}" for i in range(done, done + width))
-            lanes = f"<{width} x i32> <{order}>"
-            part = f.emit(f"shufflevector {f.b.typed(vector)}, {f.b.type(vector.dtype)} poison, {lanes}")
-            narrow.store(self.sum_dtype, f.at(target, done * self.sum_size), Value(part, vector.dtype))
-            done += width
-
-    def _transpose(self, f: Function, rows: list[Value]) -> list[Value]:
-        """A square of vectors, transposed by exchanging ever larger blocks."""
-        lanes = len(rows)
-        distance = 1
-        kind = f.b.type(rows[0].dtype)
-        while distance < lanes:
-            new = list(rows)
-            low = [i if not i & distance else lanes + i - distance for i in range(lanes)]
-            high = [i + distance if not i & distance else lanes + i for i in range(lanes)]
-            for i in range(lanes):
-                if i & distance:
-                    continue
-                for target, order in ((i, low), (i + distance, high)):
-                    text = ", ".join(f"i32 {lane}" for lane in order)
-                    pair = f"{kind} {rows[i].ref}, {kind} {rows[i + distance].ref}"
-                    new[target] = Value(f.emit(f"shufflevector {pair}, <{lanes} x i32> <{text}>"), rows[0].dtype)
-            rows = new
-            distance *= 2
-        return rows
 
     # -- the register tile --------------------------------------------------------------------------------------------
 
@@ -390,7 +130,7 @@ class ContractionLibrary:
                 value = b.splat(one.first(one.load(self.sum_dtype, address)), register)
                 for v in range(vectors):
                     old = Value(f.get(sums[row][v], kind), register)
-                    f.set(sums[row][v], self._multiply_add(f, value, columns[v], old).ref, kind)
+                    f.set(sums[row][v], f.b.fma(value, columns[v], old).ref, kind)
 
         def several(k: str) -> None:
             for number in range(UNROLL):
@@ -402,7 +142,7 @@ class ContractionLibrary:
 
         def go_on() -> None:
             for place, total in cells:
-                added = self._plus(f, b.load(self.sum_dtype, place), Value(f.get(total, kind), register))
+                added = f.b.add(b.load(self.sum_dtype, place), Value(f.get(total, kind), register))
                 f.set(total, added.ref, kind)
 
         f.when(f.test("ne", "%add", 0), go_on)
@@ -429,15 +169,6 @@ class ContractionLibrary:
 
         f.loop(0, "%rows", 1, row)
         return f.text()
-
-    def _multiply_add(self, f: Function, x: Value, y: Value, total: Value) -> Value:
-        if self.register[0] == "f" and self.target.has_fma:
-            return f.b.fma(x, y, total)
-        return self._plus(f, total, f.b.mul(x, y))
-
-    @staticmethod
-    def _plus(f: Function, x: Value, y: Value) -> Value:
-        return f.b.add(x, y)
 
     def _row_panels(self, direct: bool) -> str:
         """One panel of B against ``rows`` rows of A, in tiles of both heights."""
@@ -483,28 +214,6 @@ class ContractionLibrary:
         end = f.add(above, f.mul(few, self.tile.few_rows))
         f.loop(above, end, self.tile.few_rows, lambda row: call(self.tile.few_rows, row))
         return f.text()
-
-    def split_rows(self, f: Function, rows: str) -> tuple[str, str, str]:
-        """How many high and how many low tiles cover ``rows`` with the least work, and how many rows they have."""
-        high, low = self.tile.rows, self.tile.few_rows
-        whole, rest = f.div(rows, high), f.rem(rows, high)
-
-        def low_for(count: str) -> str:
-            return f.div(f.add(count, low - 1), low)
-
-        some = f.test("ne", rest, 0)
-        # The rest in one high tile, in low tiles, or one high tile less and more low ones.
-        padded = f.choose(some, high, 0)
-        in_low = low_for(rest)
-        longer = low_for(f.add(rest, high))
-        cost_low, cost_longer = f.mul(in_low, low), f.sub(f.mul(longer, low), high)
-        fewer = f.emit(f"and i1 {f.test('ne', whole, 0)}, {f.test('slt', cost_longer, f.min(padded, cost_low))}")
-        use_low = f.test("slt", cost_low, padded)
-        tall = f.choose(use_low, whole, f.add(whole, f.emit(f"zext i1 {some} to i64")))
-        few = f.choose(use_low, in_low, 0)
-        tall = f.choose(fewer, f.sub(whole, 1), tall)
-        few = f.choose(fewer, longer, few)
-        return tall, few, f.add(f.mul(tall, high), f.mul(few, low))
 
     # -- the results --------------------------------------------------------------------------------------------------
 
@@ -600,7 +309,8 @@ class ContractionLibrary:
             bases[name] = f.at(slot, p[f"{name}_offset"])
         conditions = {name: f.test("ne", p[f"{name}_direct"], 0) for name in "abc"}
         where, k_run_a, k_run_b = f.variable(), f.variable(), f.variable()
-        f.line(f"call void @line(ptr {space['lines']}, i64 {self.tile.columns * self.sum_size}, i64 {p['k_block']})")
+        step, lines = self.tile.columns * self.sum_size, p["k_block"]
+        f.line(f"call void @table(ptr {space['lines']}, i64 {step}, i64 {lines}, i64 {lines})")
 
         def offsets(out: str, group: str, column: int, first: Scalar, count: Scalar, padded: Scalar) -> None:
             f.line(
@@ -664,20 +374,10 @@ class ContractionLibrary:
                     here = f.min(p["row_block"], f.sub(height, r0))
 
                     def pack_a() -> None:
-                        tall, _, padded = self.split_rows(f, here)
+                        _, _, padded = self.split_rows(f, here)
                         offsets(space["rows"], "m", 0, f.add(m0, r0), here, padded)
-                        above = f.mul(tall, self.tile.rows)
-
-                        def pack(size: int, row: str) -> None:
-                            out = f.at(space["a"], f.mul(f.mul(row, count), self.sum_size))
-                            f.line(
-                                f"call void @pack{size}(ptr {out}, ptr {starts['a']}, "
-                                f"ptr {f.at(space['rows'], f.mul(row, 8))}, ptr {space['ka']}, i64 {count}, "
-                                f"i64 {f.get(k_run_a)})"
-                            )
-
-                        f.loop(0, above, self.tile.rows, lambda row: pack(self.tile.rows, row))
-                        f.loop(above, padded, self.tile.few_rows, lambda row: pack(self.tile.few_rows, row))
+                        run = f.get(k_run_a)
+                        self.pack_rows(f, space["a"], starts["a"], space["rows"], here, space["ka"], count, run)
 
                     f.when(conditions["a"], lambda: None, pack_a)
                     a_row = p["a_row_step"]

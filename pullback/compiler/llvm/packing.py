@@ -1,0 +1,341 @@
+"""Packing: panels of an operand, in the order in which a register tile reads them, from wherever its elements are.
+
+What engines are written on top of: where elements are, as tables of byte offsets, and the copies into panels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .function import Function, Scalar
+from .target import Target
+from .values import REGISTER, STORAGE_SIZE, Value
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The register tiles of a target: ``rows`` or ``few_rows`` by ``vectors`` of ``lanes`` columns."""
+
+    rows: int
+    few_rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def tile_for(target: Target, dtype: str) -> Tile:
+    """Accumulators fill the registers but for two vectors of B and one of A."""
+    lanes = target.lanes(dtype)
+    if target.vector_bits == 512:
+        return Tile(14, 8, 2, lanes)
+    if target.vector_bits == 256:
+        return Tile(6, 4, 2, lanes)
+    return Tile(8, 4, 2, lanes) if target.has_fma else Tile(4, 2, 2, lanes)
+
+
+class Packing:
+    """Writes the functions that pack operands of one dtype; half types are widened to float32."""
+
+    def __init__(self, dtype: str, target: Target) -> None:
+        self.dtype = dtype
+        self.target = target
+        self.size = STORAGE_SIZE[dtype]
+        self.register = REGISTER[dtype]
+        self.sum_dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
+        self.sum_size = STORAGE_SIZE[self.sum_dtype]
+        self.tile = tile_for(target, self.sum_dtype)
+        self.declares: dict[str, str] = {}
+
+    def packing(self) -> list[str]:
+        """The functions: offsets, and a copy for each size of panel."""
+        tile = self.tile
+        sizes = sorted({tile.rows, tile.few_rows, tile.columns})
+        found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._bend()]
+        return found + [self._pack(size) for size in sizes]
+
+    def function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:
+        return Function(name, arguments, self.target, self.tile.lanes, self.declares, is_public)
+
+    # -- where elements are -------------------------------------------------------------------------------------------
+
+    def _offsets(self) -> str:
+        """Byte offsets of elements ``first`` to ``first + count`` of a group under one of its strides; then the last
+        one again, up to ``padded``."""
+        f = self.function(
+            "offsets", ("ptr", "out"), ("ptr", "group"), ("i64", "column"), ("i64", "first"), ("i64", "count"),
+            ("i64", "padded"),
+        )  # fmt: skip
+        axes = f.word("%group", 0)
+        inner = f.sub(axes, 1)
+        extents = f.at("%group", 8)
+        strides = f.at(extents, f.add(f.mul("%column", 8), 8))
+        inner_extent, inner_stride = f.word(extents, f.mul(inner, 4)), f.word(strides, f.mul(inner, 4))
+        done, rest, offset = f.variable(), f.variable(), f.variable()
+        f.set(done, 0)
+
+        def run() -> None:
+            start = f.get(done)
+            index = f.add("%first", start)
+            within = f.rem(index, inner_extent)
+            f.set(rest, f.div(index, inner_extent))
+            f.set(offset, f.mul(within, inner_stride))
+
+            def outer(number: str) -> None:
+                axis = f.mul(f.sub(f.sub(inner, 1), number), 4)
+                extent = f.word(extents, axis)
+                here = f.get(rest)
+                f.set(offset, f.add(f.get(offset), f.mul(f.rem(here, extent), f.word(strides, axis))))
+                f.set(rest, f.div(here, extent))
+
+            f.loop(0, inner, 1, outer)
+            length = f.min(f.sub(inner_extent, within), f.sub("%count", start))
+            base = f.get(offset)
+            f.loop(0, length, 1, lambda i: f.set_word("%out", f.add(start, i), f.add(base, f.mul(i, inner_stride))))
+            f.set(done, f.add(start, length))
+
+        f.repeat(lambda: f.test("slt", f.get(done), "%count"), run)
+        last = f.word("%out", f.sub("%count", 1))
+        f.loop("%count", "%padded", 1, lambda i: f.set_word("%out", i, last))
+        return f.text()
+
+    def _table(self) -> str:
+        """Offsets ``step`` bytes apart; the last of ``count`` again up to ``padded``."""
+        f = self.function("table", ("ptr", "out"), ("i64", "step"), ("i64", "count"), ("i64", "padded"))
+        last = f.sub("%count", 1)
+        f.loop(0, "%padded", 1, lambda i: f.set_word("%out", i, f.mul(f.min(i, last), "%step")))
+        return f.text()
+
+    def is_run(self, name: str, size: int) -> str:
+        """Whether ``count`` offsets follow each other element by element: 1 or 0 into ``out``."""
+        f = self.function(name, ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
+        first = f.word("%offsets", 0)
+        wrong = f.variable()
+        f.set(wrong, 0)
+
+        def look(i: str) -> None:
+            expected = f.add(first, f.mul(i, size))
+            difference = f.emit(f"xor i64 {expected}, {f.word('%offsets', i)}")
+            f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {difference}"))
+
+        f.loop(1, "%count", 1, look)
+        f.set("%out", f.emit(f"zext i1 {f.test('eq', f.get(wrong), 0)} to i64"))
+        return f.text()
+
+    def _bend(self) -> str:
+        """Where ``count`` offsets that are two runs go over from the first to the second; 0 where they are not."""
+        f = self.function("bend", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
+        last, bends = f.variable(), f.variable()
+        f.set(last, 0)
+        f.set(bends, 0)
+
+        def look(i: str) -> None:
+            step = f.sub(f.word("%offsets", i), f.word("%offsets", f.sub(i, 1)))
+            breaks = f.test("ne", step, self.size)
+            f.set(last, f.choose(breaks, i, f.get(last)))
+            f.set(bends, f.add(f.get(bends), f.emit(f"zext i1 {breaks} to i64")))
+
+        f.loop(1, "%count", 1, look)
+        f.set("%out", f.choose(f.test("eq", f.get(bends), 1), f.get(last), 0))
+        return f.text()
+
+    # -- packing ------------------------------------------------------------------------------------------------------
+
+    def _pack(self, rows: int) -> str:
+        """A panel of ``rows`` rows (of A, or columns of B): for each k the rows' elements, one after the other.
+
+        k_run: the offsets along k follow each other. The last vector may be written up to a vector beyond the panel.
+        """
+        f = self.function(
+            f"pack{rows}", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
+            ("i64", "k_run"),
+        )  # fmt: skip
+        is_run = f.variable()
+        f.line(f"call void @is_run(ptr {is_run}, ptr %rows, i64 {rows})")
+        step = rows * self.sum_size
+
+        def along_rows() -> None:
+            base = f.at("%base", f.word("%rows", 0))
+
+            def one(k: str) -> None:
+                source, out = f.at(base, f.word("%ks", k)), f.at("%out", f.mul(k, step))
+                done = 0
+                while done < rows:
+                    width = self.tile.lanes
+                    while width > rows - done:
+                        width //= 2
+                    b = f.b.at_width(width)
+                    value = b.load(self.dtype, f.at(source, done * self.size))
+                    b.store(self.sum_dtype, f.at(out, done * self.sum_size), value)
+                    done += width
+
+            f.loop(0, "%count", 1, one)
+
+        packed, bend = f.variable(), f.variable()
+        f.set(packed, 0)
+
+        def one_by_one() -> None:
+            one = f.b.at_width(1)
+
+            def column(k: str) -> None:
+                source, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
+                for row in range(rows):
+                    value = one.load(self.dtype, f.at(source, f.word("%rows", row)))
+                    one.store(self.sum_dtype, f.at(out, row * self.sum_size), value)
+
+            f.loop(f.get(packed), "%count", 1, column)
+
+        def along_k() -> None:
+            lanes = self.tile.lanes
+            whole = f.emit(f"and i64 %count, {-lanes}")
+            base = f.at("%base", f.word("%ks", 0))
+
+            def square(k: str) -> None:
+                out = f.at("%out", f.mul(k, step))
+                for first in range(0, rows, lanes):
+                    here = min(lanes, rows - first)
+                    vectors = []
+                    for row in range(here):
+                        start = f.at(base, f.add(f.word("%rows", first + row), f.mul(k, self.size)))
+                        vectors.append(f.b.load(self.dtype, start))
+                    vectors += [vectors[-1]] * (lanes - here)
+                    for i, vector in enumerate(self._transpose(f, vectors)):
+                        target = f.at(out, i * step + first * self.sum_size)
+                        if here == lanes or rows < lanes:
+                            f.b.store(self.sum_dtype, target, vector)  # what it writes too much comes later in order
+                        else:
+                            self._store_part(f, target, vector, here)
+
+            f.loop(0, whole, lanes, square)
+            f.set(packed, whole)
+
+        def two_runs() -> None:
+            # The rows of an image that is narrower than a panel: each lane from one of two places.
+            first, second = f.word("%rows", 0), f.word("%rows", f.get(bend))
+            base = f.at("%base", first)
+            moved = f.at("%base", f.sub(second, f.mul(f.get(bend), self.size)))
+            lanes = self.tile.lanes
+            masks = []
+            for start in range(0, rows, lanes):
+                before = f.b.mask_below(f.max(f.sub(f.get(bend), start), 0))
+                kind = f.b.type("i1")
+                pair = f.variable(kind), f.variable(kind)
+                f.set(pair[0], before.ref, kind)
+                f.set(pair[1], f.b.binary("xor", before, f.b.const(True, "i1")).ref, kind)
+                masks.append(pair)
+
+            def one(k: str) -> None:
+                offset, out = f.word("%ks", k), f.at("%out", f.mul(k, step))
+                for number, pair in enumerate(masks):
+                    at = number * lanes * self.size
+                    low, high = (Value(f.get(mask, f.b.type("i1")), "i1") for mask in pair)
+                    here = f.b.load(self.dtype, f.at(f.at(base, offset), at), low)
+                    there = f.b.load(self.dtype, f.at(f.at(moved, offset), at), high)
+                    value = f.b.select(low, here, there)
+                    f.b.store(self.sum_dtype, f.at(out, number * lanes * self.sum_size), value)
+
+            f.loop(0, "%count", 1, one)
+            f.set(packed, "%count")
+
+        def across() -> None:
+            f.when(f.test("ne", "%k_run", 0), along_k)
+            if rows == self.tile.columns:
+                f.line(f"call void @bend(ptr {bend}, ptr %rows, i64 {rows})")
+                bends_once = f.test("ne", f.get(bend), 0)
+                f.when(f.emit(f"and i1 {bends_once}, {f.test('eq', f.get(packed), 0)}"), two_runs)
+            one_by_one()
+
+        f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
+        return f.text()
+
+    def _store_part(self, f: Function, target: str, vector: Value, count: int) -> None:
+        """The first ``count`` lanes of a vector."""
+        done = 0
+        while done < count:
+            width = self.tile.lanes
+            while width > count - done:
+                width //= 2
+            narrow = f.b.at_width(width)
+            order = ", ".join(f"i32 {i}" for i in range(done, done + width))
+            lanes = f"<{width} x i32> <{order}>"
+            part = f.emit(f"shufflevector {f.b.typed(vector)}, {f.b.type(vector.dtype)} poison, {lanes}")
+            narrow.store(self.sum_dtype, f.at(target, done * self.sum_size), Value(part, vector.dtype))
+            done += width
+
+    def _transpose(self, f: Function, rows: list[Value]) -> list[Value]:
+        """A square of vectors, transposed by exchanging ever larger blocks."""
+        lanes = len(rows)
+        distance = 1
+        kind = f.b.type(rows[0].dtype)
+        while distance < lanes:
+            new = list(rows)
+            low = [i if not i & distance else lanes + i - distance for i in range(lanes)]
+            high = [i + distance if not i & distance else lanes + i for i in range(lanes)]
+            for i in range(lanes):
+                if i & distance:
+                    continue
+                for target, order in ((i, low), (i + distance, high)):
+                    text = ", ".join(f"i32 {lane}" for lane in order)
+                    pair = f"{kind} {rows[i].ref}, {kind} {rows[i + distance].ref}"
+                    new[target] = Value(f.emit(f"shufflevector {pair}, <{lanes} x i32> <{text}>"), rows[0].dtype)
+            rows = new
+            distance *= 2
+        return rows
+
+    # -- calls of these functions -----------------------------------------------------------------------------------
+
+    def pack_columns(
+        self, f: Function, out: str, base: str, columns: str, count: Scalar, ks: str, depth: Scalar, k_run: Scalar
+    ) -> str:
+        """Panels of an operand on the right, ``columns`` and ``ks``: tables of offsets. Bytes from panel to panel."""
+        size = self.tile.columns
+        panel = f.mul(depth, size * self.sum_size)
+
+        def one(j: str) -> None:
+            f.line(
+                f"call void @pack{size}(ptr {f.at(out, f.mul(j, panel))}, ptr {base}, "
+                f"ptr {f.at(columns, f.mul(j, 8 * size))}, ptr {ks}, i64 {depth}, i64 {k_run})"
+            )
+
+        f.loop(0, f.div(f.add(count, size - 1), size), 1, one)
+        return panel
+
+    def pack_rows(
+        self, f: Function, out: str, base: str, rows: str, count: Scalar, ks: str, depth: Scalar, k_run: Scalar
+    ) -> None:
+        """Panels of an operand on the left."""
+        tall, _, padded = self.split_rows(f, str(count))
+        above = f.mul(tall, self.tile.rows)
+
+        def one(size: int, row: str) -> None:
+            f.line(
+                f"call void @pack{size}(ptr {f.at(out, f.mul(f.mul(row, depth), self.sum_size))}, ptr {base}, "
+                f"ptr {f.at(rows, f.mul(row, 8))}, ptr {ks}, i64 {depth}, i64 {k_run})"
+            )
+
+        f.loop(0, above, self.tile.rows, lambda row: one(self.tile.rows, row))
+        f.loop(above, padded, self.tile.few_rows, lambda row: one(self.tile.few_rows, row))
+
+    def split_rows(self, f: Function, rows: str) -> tuple[str, str, str]:
+        """How many high and how many low tiles cover ``rows`` with the least work, and how many rows they have."""
+        high, low = self.tile.rows, self.tile.few_rows
+        whole, rest = f.div(rows, high), f.rem(rows, high)
+
+        def low_for(count: str) -> str:
+            return f.div(f.add(count, low - 1), low)
+
+        some = f.test("ne", rest, 0)
+        # The rest in one high tile, in low tiles, or one high tile less and more low ones.
+        padded = f.choose(some, high, 0)
+        in_low = low_for(rest)
+        longer = low_for(f.add(rest, high))
+        cost_low, cost_longer = f.mul(in_low, low), f.sub(f.mul(longer, low), high)
+        fewer = f.emit(f"and i1 {f.test('ne', whole, 0)}, {f.test('slt', cost_longer, f.min(padded, cost_low))}")
+        use_low = f.test("slt", cost_low, padded)
+        tall = f.choose(use_low, whole, f.add(whole, f.emit(f"zext i1 {some} to i64")))
+        few = f.choose(use_low, in_low, 0)
+        tall = f.choose(fewer, f.sub(whole, 1), tall)
+        few = f.choose(fewer, longer, few)
+        return tall, few, f.add(f.mul(tall, high), f.mul(few, low))
