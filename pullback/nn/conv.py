@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 from ..api import convert, creation
@@ -63,16 +62,7 @@ class _Convolution(Module):
             first, second = self.in_channels, self.out_channels // self.groups
         self.weight = Parameter(creation.zeros((first, second, *self.kernel_size), dtype=dtype))
         self.bias = Parameter(creation.zeros((self.out_channels,), dtype=dtype)) if bias else None
-        fan_in = second * size_of(self.kernel_size)
-        bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
-        keys: Any = (None, None)
-        if key is not None:
-            from ..api import random
-
-            keys = random.split(key)
-        init.uniform_(self.weight, -bound, bound, keys[0])
-        if self.bias is not None:
-            init.uniform_(self.bias, -bound, bound, keys[1])
+        init.layer_(self.weight, self.bias, second * size_of(self.kernel_size), key)
 
     def _checked_padding(self, padding: Any) -> Any:
         """A string, an int for each axis, or a pair for each axis where they are given or differ."""

@@ -88,6 +88,19 @@ def kaiming_normal_(
     return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), key)
 
 
+def layer_(weight: Tensor, bias: Tensor | None, fan_in: int, key: Any = None) -> None:
+    """PyTorch's start of a linear layer or a convolution: all uniform within ``1 / sqrt(fan_in)`` of 0."""
+    bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+    keys: Any = (None, None)
+    if key is not None:
+        from ..api import random
+
+        keys = random.split(key)
+    uniform_(weight, -bound, bound, keys[0])
+    if bias is not None:
+        uniform_(bias, -bound, bound, keys[1])
+
+
 def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f"init: mode must be 'fan_in' or 'fan_out', got {mode!r}")

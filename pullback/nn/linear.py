@@ -29,15 +29,7 @@ class Linear(Module):
         self.out_features = out_features
         self.weight = Parameter(creation.zeros((out_features, in_features), dtype=dtype))
         self.bias = Parameter(creation.zeros((out_features,), dtype=dtype)) if bias else None
-        bound = 1.0 / math.sqrt(in_features) if in_features else 0.0
-        keys: Any = (None, None)
-        if key is not None:
-            from ..api import random
-
-            keys = random.split(key)
-        init.uniform_(self.weight, -bound, bound, keys[0])
-        if self.bias is not None:
-            init.uniform_(self.bias, -bound, bound, keys[1])
+        init.layer_(self.weight, self.bias, in_features, key)
 
     def forward(self, x: Any) -> Tensor:
         if x.shape[-1:] != (self.in_features,):
