@@ -253,9 +253,67 @@ class _AttentionLibrary(ContractionLibrary):
         f.line(f"call void @table(ptr {space['lines']}, i64 {step}, i64 {longest}, i64 {longest})")
         return p, groups, space
 
-    def _base(self, f: Function, p: dict[str, str], name: str) -> str:
-        place = f.emit(f"getelementptr ptr, ptr %slots, i64 {p[name + '_slot']}")
-        return f.at(f.emit(f"load ptr, ptr {place}"), p[name + "_offset"])
+    def _bases(self, f: Function, p: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
+        """Where operands and results begin, and the mask if there is one."""
+        found = {}
+        for name in names if self.mask == "none" else (*names, "mask"):
+            place = f.emit(f"getelementptr ptr, ptr %slots, i64 {p[name + '_slot']}")
+            found[name] = f.at(f.emit(f"load ptr, ptr {place}"), p[name + "_offset"])
+        return found
+
+    def _item(self, f: Function, groups: dict[str, str], bases: dict[str, str], item: str) -> dict[str, str]:
+        """Where the operands of one item begin."""
+        start = {
+            name: f.at(bases[name], self._offset(f, groups["items"], column, item))
+            for column, name in enumerate(("q", "k", "v"))
+        }
+        if self.mask != "none":
+            start["mask"] = f.at(bases["mask"], self._offset(f, groups["item_masks"], 0, item))
+        return start
+
+    def _row_tables(
+        self, f: Function, groups: dict[str, str], space: dict[str, str], first: str, count: str, padded: str
+    ) -> None:
+        """Where rows of q and of the mask are."""
+        for column, name in ((0, "q_rows"), (2, "mask_rows")):
+            f.line(
+                f"call void @offsets(ptr {space[name]}, ptr {groups['rows']}, i64 {column}, i64 {first}, "
+                f"i64 {count}, i64 {padded})"
+            )
+
+    def _keys(
+        self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], j0: str
+    ) -> tuple[str, str, str, str]:
+        """A block of keys, packed, with tables of its rows of k and v: how many keys, where k and v begin, and bytes
+        from panel to panel."""
+        here = f.min(p["key_block"], f.sub(p["keys"], j0))
+        padded = self._padded(f, here)
+        k, v = (f.at(start[name], f.mul(j0, p[f"{name}_row"])) for name in "kv")
+        for table, step in (("key_rows", "k_row"), ("value_rows", "v_row")):
+            f.line(f"call void @table(ptr {space[table]}, i64 {p[step]}, i64 {here}, i64 {padded})")
+        panel = self.pack_columns(f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1)
+        return here, k, v, panel
+
+    def _reached(
+        self, f: Function, p: dict[str, str], first: str, rows: str, j0: str, here: str
+    ) -> tuple[str, str]:
+        """How many keys of a block ``rows`` rows from ``first`` on reach, and whether they reach any."""
+        lo, hi = self._span(f, p, first, rows)
+        reach = f.min(f.sub(hi, j0), here)
+        begins = f.test("slt", lo, f.add(j0, here))
+        return reach, f.emit(f"and i1 {f.test('sgt', reach, 0)}, {begins}")
+
+    def _row_reach(
+        self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], first: str, r: str,
+        j0: str, reach: str,
+    ) -> tuple[str, str, str]:  # fmt: skip
+        """Which columns of a block one row reaches, and its part of the mask."""
+        lo, hi = self._range(f, p, f.rem(f.add(first, r), p["queries"]))
+        lo, hi = f.max(f.sub(lo, j0), 0), f.min(f.max(f.sub(hi, j0), 0), reach)
+        if self.mask == "none":
+            return lo, hi, "null"
+        mask = f.at(start["mask"], f.word(space["mask_rows"], r))
+        return lo, hi, f.at(mask, f.mul(j0, p["mask_step"]))
 
     def _offset(self, f: Function, group: str, column: int, index: str) -> str:
         """Of one element of a group, in bytes."""
@@ -294,8 +352,7 @@ class _AttentionLibrary(ContractionLibrary):
         )  # fmt: skip
         p, groups, space = self._start(f)
         b, size = f.b, self.size
-        bases = {name: self._base(f, p, name) for name in ("q", "k", "v", "out", "lse")}
-        masks = "null" if self.mask == "none" else self._base(f, p, "mask")
+        bases = self._bases(f, p, ("q", "k", "v", "out", "lse"))
         f.line(f"call void @table(ptr {space['depth']}, i64 {size}, i64 {p['depth']}, i64 {p['depth']})")
         width_padded = self._padded(f, p["width"])
         f.line(f"call void @table(ptr {space['width']}, i64 {size}, i64 {p['width']}, i64 {width_padded})")
@@ -305,20 +362,10 @@ class _AttentionLibrary(ContractionLibrary):
         def task(t: str) -> None:
             item, first = f.div(t, p["row_blocks"]), f.mul(f.rem(t, p["row_blocks"]), p["row_block"])
             count = f.min(p["row_block"], f.sub(p["rows"], first))
-            start = {
-                name: f.at(bases[name], self._offset(f, groups["items"], column, item))
-                for column, name in enumerate(("q", "k", "v"))
-            }
-            mask_start = masks
-            if self.mask != "none":
-                mask_start = f.at(masks, self._offset(f, groups["item_masks"], 0, item))
+            start = self._item(f, groups, bases, item)
             first_row = f.add(f.mul(item, p["rows"]), first)
             out = f.at(bases["out"], f.mul(f.mul(first_row, p["width"]), size))
-            for column, name in ((0, "q_rows"), (2, "mask_rows")):
-                f.line(
-                    f"call void @offsets(ptr {space[name]}, ptr {groups['rows']}, i64 {column}, i64 {first}, "
-                    f"i64 {count}, i64 {f.add(count, 2 * self.tile.rows)})"
-                )
+            self._row_tables(f, groups, space, first, count, f.add(count, 2 * self.tile.rows))
             one = b.at_width(1)
             nothing, minus = one.const(0, self.register), one.const(float("-inf"), self.register)
 
@@ -333,24 +380,14 @@ class _AttentionLibrary(ContractionLibrary):
             lo, hi = self._span(f, p, first, count)
 
             def keys(j0: str) -> None:
-                here = f.min(p["key_block"], f.sub(p["keys"], j0))
-                padded = self._padded(f, here)
-                k = f.at(start["k"], f.mul(j0, p["k_row"]))
-                v = f.at(start["v"], f.mul(j0, p["v_row"]))
-                f.line(f"call void @table(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
-                f.line(f"call void @table(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
-                k_panel = self.pack_columns(
-                    f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1
-                )
+                here, _, v, k_panel = self._keys(f, p, space, start, j0)
                 v_panel = self.pack_columns(
                     f, space["values"], v, space["width"], p["width"], space["value_rows"], here, 0
                 )
 
                 def part(r0: str) -> None:
                     rows = f.min(p["part"], f.sub(count, r0))
-                    part_lo, part_hi = self._span(f, p, f.add(first, r0), rows)
-                    reach = f.min(f.sub(part_hi, j0), here)
-                    any_key = f.emit(f"and i1 {f.test('sgt', reach, 0)}, {f.test('slt', part_lo, f.add(j0, here))}")
+                    reach, any_key = self._reached(f, p, f.add(first, r0), rows, j0, here)
 
                     def work() -> None:
                         columns = self._padded(f, reach)
@@ -366,13 +403,7 @@ class _AttentionLibrary(ContractionLibrary):
 
                         def row(i: str) -> None:
                             r = f.add(r0, i)
-                            lo_i, hi_i = self._range(f, p, f.rem(f.add(first, r), p["queries"]))
-                            lo_i = f.max(f.sub(lo_i, j0), 0)
-                            hi_i = f.min(f.max(f.sub(hi_i, j0), 0), reach)
-                            mask = "null"
-                            if self.mask != "none":
-                                mask = f.at(mask_start, f.word(space["mask_rows"], r))
-                                mask = f.at(mask, f.mul(j0, p["mask_step"]))
+                            lo_i, hi_i, mask = self._row_reach(f, p, space, start, first, r, j0, reach)
                             f.line(
                                 f"call void @soften(ptr {f.at(space['scores'], f.mul(i, score_row))}, i64 {lo_i}, "
                                 f"i64 {hi_i}, i64 {columns}, i64 {p['scale']}, ptr {mask}, i64 {p['mask_step']}, "
@@ -433,9 +464,7 @@ class _AttentionLibrary(ContractionLibrary):
         )  # fmt: skip
         p, groups, space = self._start(f)
         b, size = f.b, self.size
-        names = ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv")
-        bases = {name: self._base(f, p, name) for name in names}
-        masks = "null" if self.mask == "none" else self._base(f, p, "mask")
+        bases = self._bases(f, p, ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv"))
         depth_padded, width_padded = self._padded(f, p["depth"]), self._padded(f, p["width"])
         f.line(f"call void @table(ptr {space['depth']}, i64 {size}, i64 {p['depth']}, i64 {depth_padded})")
         f.line(f"call void @table(ptr {space['width']}, i64 {size}, i64 {p['width']}, i64 {width_padded})")
@@ -464,13 +493,7 @@ class _AttentionLibrary(ContractionLibrary):
             f.loop(0, count, 1, row)
 
         def task(item: str) -> None:
-            start = {
-                name: f.at(bases[name], self._offset(f, groups["items"], column, item))
-                for column, name in enumerate(("q", "k", "v"))
-            }
-            mask_start = masks
-            if self.mask != "none":
-                mask_start = f.at(masks, self._offset(f, groups["item_masks"], 0, item))
+            start = self._item(f, groups, bases, item)
             clear(space["key_sums"], f.mul(p["keys"], depth_padded))
             clear(space["value_sums"], f.mul(p["keys"], width_padded))
 
@@ -481,11 +504,7 @@ class _AttentionLibrary(ContractionLibrary):
                 dout = f.at(bases["dout"], f.mul(first_row, row_bytes))
                 out = f.at(bases["out"], f.mul(first_row, row_bytes))
                 padded_count = f.add(count, 2 * self.tile.rows)
-                for column, name in ((0, "q_rows"), (2, "mask_rows")):
-                    f.line(
-                        f"call void @offsets(ptr {space[name]}, ptr {groups['rows']}, i64 {column}, i64 {first}, "
-                        f"i64 {count}, i64 {padded_count})"
-                    )
+                self._row_tables(f, groups, space, first, count, padded_count)
                 f.line(f"call void @table(ptr {space['out_rows']}, i64 {row_bytes}, i64 {count}, i64 {padded_count})")
 
                 def prepare(i: str) -> None:
@@ -500,30 +519,19 @@ class _AttentionLibrary(ContractionLibrary):
                 lo, hi = self._span(f, p, first, count)
 
                 def keys(j0: str) -> None:
-                    here = f.min(p["key_block"], f.sub(p["keys"], j0))
-                    padded = self._padded(f, here)
-                    k = f.at(start["k"], f.mul(j0, p["k_row"]))
-                    v = f.at(start["v"], f.mul(j0, p["v_row"]))
-                    f.line(f"call void @table(ptr {space['key_rows']}, i64 {p['k_row']}, i64 {here}, i64 {padded})")
-                    f.line(f"call void @table(ptr {space['value_rows']}, i64 {p['v_row']}, i64 {here}, i64 {padded})")
-                    k_panel = self.pack_columns(
-                        f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1
-                    )
+                    here, k, v, k_panel = self._keys(f, p, space, start, j0)
                     v_panel = self.pack_columns(
                         f, space["values"], v, space["value_rows"], here, space["width"], p["width"], 1
                     )
                     # Keys once more, as the right operand of the gradient by the queries; behind the values.
-                    again = f.at(space["values"], f.mul(f.mul(padded, width_padded), size))
+                    again = f.at(space["values"], f.mul(f.mul(self._padded(f, here), width_padded), size))
                     again_panel = self.pack_columns(
                         f, again, k, space["depth"], p["depth"], space["key_rows"], here, 0
                     )
 
                     def part(r0: str) -> None:
                         rows = f.min(p["part"], f.sub(count, r0))
-                        part_lo, part_hi = self._span(f, p, f.add(first, r0), rows)
-                        reach = f.min(f.sub(part_hi, j0), here)
-                        begins = f.test("slt", part_lo, f.add(j0, here))
-                        any_key = f.emit(f"and i1 {f.test('sgt', reach, 0)}, {begins}")
+                        reach, any_key = self._reached(f, p, f.add(first, r0), rows, j0, here)
 
                         def product(
                             a: str, right: str, panel: str, depth: str, c: str, c_row: str, height: str, columns: str,
@@ -552,13 +560,7 @@ class _AttentionLibrary(ContractionLibrary):
 
                             def row(i: str) -> None:
                                 r = f.add(r0, i)
-                                lo_i, hi_i = self._range(f, p, f.rem(f.add(first, r), p["queries"]))
-                                lo_i = f.max(f.sub(lo_i, j0), 0)
-                                hi_i = f.min(f.max(f.sub(hi_i, j0), 0), reach)
-                                mask = "null"
-                                if self.mask != "none":
-                                    mask = f.at(mask_start, f.word(space["mask_rows"], r))
-                                    mask = f.at(mask, f.mul(j0, p["mask_step"]))
+                                lo_i, hi_i, mask = self._row_reach(f, p, space, start, first, r, j0, reach)
                                 lse = f.at(bases["lse"], f.mul(f.add(first_row, r), size))
                                 f.line(
                                     f"call void @resoften(ptr {f.at(space['scores'], f.mul(i, score_row))}, "
