@@ -11,9 +11,11 @@ import numpy as np
 from .row import PRODUCT, Job, MismatchError, Options, Timed
 
 BLOCK_SECONDS = 0.04  # of one library before the next has its turn
-# Between turns: OpenBLAS's threads spin for some 25 ms before they sleep, on a core that the next library needs.
-REST_SECONDS = 0.05
+# Between turns: OpenBLAS's threads spin for 25 to 110 ms before they sleep, on a core that the next library needs.
+REST_SECONDS = 0.02
+MAX_RESTS = 50
 WARM_UP_SECONDS = 0.2
+SLOW_SECONDS, SLOW_REPEAT = 0.5, 3  # where a library takes that long for a step, that many rounds
 
 
 def check(row: Timed, jobs: dict[str, Job]) -> None:
@@ -48,20 +50,32 @@ def time_jobs(jobs: dict[str, Job], options: Options) -> dict[str, list[float]]:
     The jobs take turns, so that a drift of the machine's speed meets all of them.
     """
     block = BLOCK_SECONDS / 20 if options.tiny else BLOCK_SECONDS
-    counts = {library: _calibrate(job.step, block, options.tiny) for library, job in jobs.items()}
+    fastest = {library: _calibrate(job.step, options.tiny) for library, job in jobs.items()}
+    counts = {library: max(1, min(100_000, round(block / max(fastest[library], 1e-7)))) for library in jobs}
+    slowest = max(fastest.values())
     rounds: dict[str, list[float]] = {library: [] for library in jobs}
-    for number in range(options.repeat):
+    repeat = options.repeat if slowest < SLOW_SECONDS else min(options.repeat, SLOW_REPEAT)
+    for number in range(repeat):
         order = list(jobs)
         if number % 2:  # nobody always follows the same neighbour
             order.reverse()
         for library in order:
-            time.sleep(REST_SECONDS)
+            _rest()
             rounds[library].append(_time_block(jobs[library].step, counts[library]))
     return rounds
 
 
-def _calibrate(step: Callable[[], Any], block: float, tiny: bool) -> int:
-    """Warms ``step`` up; the number of steps that fill a block."""
+def _rest() -> None:
+    """Sleeps until no thread of this process runs any more."""
+    for _ in range(MAX_RESTS):
+        before = time.process_time()
+        time.sleep(REST_SECONDS)
+        if time.process_time() - before < REST_SECONDS / 10:
+            return
+
+
+def _calibrate(step: Callable[[], Any], tiny: bool) -> float:
+    """Warms ``step`` up; the seconds of the fastest one."""
     deadline = time.perf_counter() + (0.0 if tiny else WARM_UP_SECONDS)
     count = 0
     fastest = float("inf")
@@ -70,7 +84,7 @@ def _calibrate(step: Callable[[], Any], block: float, tiny: bool) -> int:
         step()
         fastest = min(fastest, time.perf_counter() - start)
         count += 1
-    return max(1, min(100_000, round(block / max(fastest, 1e-7))))
+    return fastest
 
 
 def _time_block(step: Callable[[], Any], count: int) -> float:
