@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from .loops import Access, Expression
 
 SHORT = 16  # steps up to which the last loop is short: with more of them, rows are as fast
+FILLED = 8  # and where nothing is folded and its elements follow each other, with more of them than these
 LONG = 64  # steps from which another one is long enough,
 NEAR = 7  # and from which one is, if the lanes find what they read and write
 NEAR_STEP = 4  # elements at most from each other
@@ -28,6 +29,8 @@ def turn(
     """The loops with a long one that is not folded, the nearest to it, behind a short last one; else as they are."""
     last = len(domain) - 1
     if last < 1 or domain[last] > SHORT or any(expression[0] == "lookup" for expression in expressions):
+        return domain, reduced, accesses, iotas
+    if domain[last] > FILLED and not any(reduced) and all(a.strides[last] in (0, 1) for a in accesses):
         return domain, reduced, accesses, iotas
     loops = [dim for dim in range(last - 1, -1, -1) if not reduced[dim] and domain[dim] > domain[last]]
     near = [dim for dim in loops if domain[dim] >= NEAR and all(abs(a.strides[dim]) <= NEAR_STEP for a in accesses)]

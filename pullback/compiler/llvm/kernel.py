@@ -69,8 +69,6 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
         stores = [store for stage in self.kernel.stages for store in stage.stores]
         roots = [expression for _, expression in stores]
         grid = self.kernel.grid_loops
-        # Rows of a table that are looked up are short often.
-        looks_up = bool(grid) and any(expression[0] == "lookup" for expression in self.kernel.expressions)
 
         def run(pointers: list[str], indices: dict[int, str], start: str, stop: str) -> None:
             outer: dict[int, Value] = {}
@@ -86,7 +84,8 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
             def body(positions: list[str], masks: list[Value | None]) -> None:
                 self.interleave(partial(copy, *place) for place in zip(positions, masks, strict=True))
 
-            self.vector_loop(start, stop, body, singly=looks_up)
+            # Rows are short often: of an image, of a table. A masked store takes as long as ten others.
+            self.vector_loop(start, stop, body, singly=bool(grid))
 
         if not grid:
             run(bases, {}, "%lo", "%hi")
