@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..runtime import blas
+from .blockwise import BlockCall, Lead
 from .llvm.contraction import MAX_AXES
-from .products import DTYPES, Axis, Follow, Product, collapsed, extent_of, has_tile, product_launch
+from .products import DTYPES, Axis, Product, collapsed, extent_of, has_tile, product_launch
 from .values import Value
 from .views import row_major
 
@@ -53,8 +54,9 @@ class ContractionPlan:
     k_axes: list[Axis] = field(default_factory=list)
 
     def launch(
-        self, dtype: DType, places: list[tuple[int, int]], target: Target, follow: Follow | None = None
-    ) -> Launch:
+        self, dtype: DType, places: list[tuple[int, int]], target: Target, follow: BlockCall | None = None,
+        leads: tuple[Lead | None, Lead | None] = (None, None),
+    ) -> Launch:  # fmt: skip
         """The launch; ``places``: slot and byte offset of A's, B's and C's first element."""
         if self.library == "BLAS":
             return self._blas_launch(dtype, places)
@@ -69,7 +71,7 @@ class ContractionPlan:
                 (axis[0], *[stride * size for stride, size in zip(axis[1:], sizes, strict=True)]) for axis in axes
             ])
         a, b, c = places
-        return product_launch(Product(read.name, dtype.name, *scaled), a, b, c, target, follow)
+        return product_launch(Product(read.name, dtype.name, *scaled), a, b, c, target, follow, leads)
 
     def _blas_launch(self, dtype: DType, places: list[tuple[int, int]]) -> Launch:
         a_steps = [matrix_stride(axes, 1) or 0 for axes in (self.m_axes, self.k_axes, self.batch_axes)]
@@ -80,6 +82,11 @@ class ContractionPlan:
         a, b = (blas.Operand(*place, *steps) for place, steps in zip(places, (a_steps, b_steps)))
         c = blas.Operand(*places[2], self.n, 1, self.m * self.n)
         return blas.gemm_launch(dtype.name, self.m, self.n, self.k, a, b, c, self.batch)
+
+    def operand_steps(self, number: int) -> tuple[int | None, int | None]:
+        """Elements from row to row of A (0), or column to column of B (1), and from one k to the next; None where there
+        is no such step."""
+        return matrix_stride((self.m_axes, self.n_axes)[number], 1), matrix_stride(self.k_axes, number + 1)
 
     @property
     def batch(self) -> int:

@@ -73,10 +73,15 @@ def _describe(step: Step) -> StepReport:
     plan = step.contraction
     if plan is not None:
         size = plan.left.base.dtype.itemsize
-        read = plan.batch * (plan.m * plan.k + plan.k * plan.n) * size
+        sizes = [plan.batch * plan.m * plan.k * size, plan.batch * plan.k * plan.n * size]
+        leads = {number: _describe_kernel(step, kernel) for number, kernel in step.leads.items()}
+        read = sum(leads[n].read if n in leads else nbytes for n, nbytes in enumerate(sizes))
         shape = f"{plan.batch} of " * (plan.batch > 1) + f"{plan.m} x {plan.k} x {plan.n}"
         flops = 2.0 * plan.batch * plan.m * plan.n * plan.k
         computes = f"{plan.left.base.dtype.name} by {'the engine' if plan.library == 'engine' else plan.library}"
+        for number, before in sorted(leads.items()):
+            computes += f", {('left', 'right')[number]} from {before.computes}"
+            flops += before.flops or 0.0
         if step.kernel is not None:
             after = _describe_kernel(step, step.kernel)
             computes += f", then {after.computes}"
@@ -489,11 +494,13 @@ def _program_report(
     for step, taken in zip(program.plan.steps, times):
         report = _describe(step)
         report.seconds = median(taken)
-        if step.kernel is not None:
-            key = (host().isa_key, step.kernel.key)
-            origin, seconds = kernel_cache.origins[key]
-            report.compiled, report.compile_seconds = ("known", 0.0) if key in known else (origin, seconds)
-            report.texts = _texts(step.kernel, wanted)
+        for kernel in step.kernels:
+            key = (host().isa_key, kernel.key)
+            origin, seconds = ("known", 0.0) if key in known else kernel_cache.origins[key]
+            report.compiled = max(report.compiled, origin, key=("", "known", "disk", "llvm").index)
+            report.compile_seconds += seconds
+            for kind, text in _texts(kernel, wanted).items():
+                report.texts[kind] = "\n".join([*filter(None, [report.texts.get(kind)]), text])
         steps.append(report)
     plan = program.plan
     made = {plan.places[base.id][1]: nbytes_of(base) for base in plan.outputs if base.kind != "input"}

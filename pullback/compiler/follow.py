@@ -145,7 +145,7 @@ def _rows(kernel: Kernel, product: Value, columns: int) -> Kernel | None:
     ``product`` that way, or reads it elsewhere than where it is."""
     if kernel.mode != "map" or kernel.scatter is not None or kernel.sides or kernel.checks or kernel.short:
         return None
-    split = _split_last(kernel, columns)
+    split = split_last(kernel, columns)
     if split is None:
         return None
     place = row_major(split.domain)
@@ -163,7 +163,7 @@ def _rows(kernel: Kernel, product: Value, columns: int) -> Kernel | None:
     return split
 
 
-def _split_last(kernel: Kernel, columns: int) -> Kernel | None:
+def split_last(kernel: Kernel, columns: int) -> Kernel | None:
     """The kernel with a last loop of ``columns`` steps."""
     *outer, last = kernel.domain or (0,)
     if last == columns and outer:

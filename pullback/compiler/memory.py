@@ -153,7 +153,9 @@ class Overwriting:
         for expression in kernel.expressions:
             if expression[0] not in ("load", "op", "literal", "iota", "fold", "scan", "check"):
                 elsewhere.update(number for number in expression[1:] if type(number) is int)
-        operands = () if step.contraction is None else (step.contraction.left.base.id, step.contraction.right.base.id)
+        operands = {access.value.id for lead in step.leads.values() for access in lead.accesses}
+        if step.contraction is not None:
+            operands |= {step.contraction.left.base.id, step.contraction.right.base.id}
         for value in step.reads:
             numbers = accesses.get(value.id, ())
             if len(numbers) == 1 and numbers[0] not in elsewhere and value.id not in operands:
@@ -186,7 +188,7 @@ def defer_updates(steps: Sequence[Step], donate: set[int]) -> None:
     for step in steps:
         if any(value.id in waves for value in step.writes) or awaited >> step.number & 1:
             continue
-        if step.kernel is None or step.kernel.checks:
+        if step.kernel is None or step.can_fail:
             continue
         wave = step.wave
         over = Overwriting(step)
@@ -218,7 +220,7 @@ def _most_alive(blocks: Sequence[_Block]) -> int:
 
 def last_failure(steps: Sequence[Step]) -> int:
     """The last wave in which the program can fail, and then ends, leaving everything as it was; -1 if in none."""
-    return max((s.wave for s in steps if s.is_host or (s.kernel is not None and s.kernel.checks)), default=-1)
+    return max((step.wave for step in steps if step.can_fail), default=-1)
 
 
 def late_outputs(steps: Sequence[Step], places: dict[int, Place]) -> frozenset[int]:

@@ -27,6 +27,7 @@ PASSES = {
     "chunk": "long reductions are not cut in chunks",
     "reuse": "each temporary has memory of its own",
     "follow": "no kernel goes over the rows of a product while they are in the cache",
+    "lead": "no kernel computes an operand of a product as that is read",
     "donate": "no output takes over the memory of an input",
     "side": "sums over the rows of a row kernel are kernels of their own",
     "stream": "large results are stored through the caches",

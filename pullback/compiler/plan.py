@@ -13,6 +13,7 @@ from .contraction import ContractionPlan
 from .follow import attach_followers
 from .fuse import Fuser
 from .groups import Group, bits
+from .lead import attach_leaders
 from .loops import SIDE_ROWS, Kernel
 from .memory import defer_updates, donations, lay_out
 from .schedule import KernelBuilder
@@ -28,7 +29,8 @@ class Step:
     """One launch, or one call of a library on the host.
 
     A step with both a contraction and a kernel is a product that the kernel follows (see follow.py); the product's own
-    value is among ``writes`` if anybody else reads it.
+    value is among ``writes`` if anybody else reads it.   leads: kernels that compute the product's operands, by the
+    number of the operand, which then has no memory (see lead.py).
     """
 
     number: int
@@ -37,6 +39,17 @@ class Step:
     reads: list[Value]
     writes: list[Value]
     wave: int = 0
+    leads: dict[int, Kernel] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """All that run in this step."""
+        return [*self.leads.values(), *([] if self.kernel is None else [self.kernel])]
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether it may raise an error."""
+        return self.is_host or any(kernel.checks for kernel in self.kernels)
 
     @property
     def contraction(self) -> ContractionPlan | None:
@@ -164,9 +177,8 @@ def _delay(steps: list[Step], donate: set[int]) -> None:
     later: dict[int, list[int]] = {}  # group -> waves of the steps that must come after it
     for step in reversed(steps):
         reads_inputs = all(value.kind == "input" and value.attrs[0] not in donate for value in step.reads)
-        can_fail = step.is_host or (step.kernel is not None and bool(step.kernel.checks))
         used = [first_use[value.id] for value in step.writes if value.id in first_use]
-        if reads_inputs and used and not can_fail:
+        if reads_inputs and used and not step.can_fail:
             step.wave = max(step.wave, min([*used, *later.get(step.number, ())]) - 1)
         for number in bits(step.group.after):
             later.setdefault(number, []).append(step.wave)
@@ -182,6 +194,8 @@ def make_plan(
     steps = build_steps(fuser, [base for base in bases if base.kind != "input"])
     if "follow" not in fuser.builder.without:
         steps = attach_followers(steps, bases)
+    if "lead" not in fuser.builder.without:
+        steps = attach_leaders(steps, bases)
     assign_waves(steps)
     _delay(steps, donate)
     defer_updates(steps, donate)

@@ -12,13 +12,12 @@ from functools import cache
 from ..errors import CompileError
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
-from .llvm.contraction import FOLLOW, contraction_ir, function_name, group_words
-from .llvm.layout import ParameterLayout
+from .blockwise import BlockCall, Lead
+from .llvm.blockwise import CALL
+from .llvm.contraction import contraction_ir, function_name, group_words
 from .llvm.packing import Tile, tile_for
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
-from .loops import Kernel
-from .values import Value
 
 MAX_K_BLOCK = 384  # a panel of B of that many rows stays in the cache next to the core
 # Of few rows, B is read in place, panel by panel: no more rows of it at a time than there are pages at hand.
@@ -46,53 +45,6 @@ class Product:
     m: list[Axis]
     n: list[Axis]
     k: list[Axis]
-
-
-
-@dataclass
-class Follow:
-    """The kernel that goes over a task's rows when they are complete; see ``FOLLOW`` in llvm/contraction.py.
-
-    params: of its launch over the whole result.   columns: the position of its last loop's extent among them.
-    moves: (position, step) of those that move by ``step`` for each column before the task's first.
-    offsets: positions of the offsets of what reads the product in scratch.
-    rows: (position, count) of strides in scratch that are ``count`` rows long.
-    """
-
-    address: int
-    only: bool
-    params: list[int]
-    columns: int
-    moves: list[tuple[int, int]]
-    offsets: list[int]
-    rows: list[tuple[int, int]]
-
-    @classmethod
-    def of(cls, kernel: Kernel, address: int, params: list[int], product: Value, only: bool) -> Follow:
-        """only: the product is nowhere but in scratch."""
-        layout = ParameterLayout.of(kernel)
-        last = len(kernel.domain) - 1
-        follow = cls(address, only, params, layout.extents[last], [], [], [])
-        for access, (_, offset, strides) in zip(kernel.accesses, layout.accesses, strict=True):
-            if only and access.value is product:
-                follow.offsets.append(offset)
-                for dim, position in strides.items():
-                    if dim != last:
-                        follow.rows.append((position, access.strides[dim] // kernel.domain[last]))
-            elif access.strides[last]:
-                follow.moves.append((offset, access.strides[last] * STORAGE_SIZE[access.value.dtype.name]))
-        for (_, coefficients), (offset, _) in zip(kernel.iotas, layout.iotas, strict=True):
-            if coefficients[last]:
-                follow.moves.append((offset, coefficients[last]))
-        return follow
-
-    def words(self, row_bytes: int) -> list[int]:
-        """As launch parameters; ``row_bytes``: from row to row in scratch."""
-        params = list(self.params)
-        for position, count in self.rows:
-            params[position] = count * row_bytes
-        head = [self.address, int(self.only), len(params), self.columns, len(self.moves), len(self.offsets)]
-        return [*head, *params, *(word for move in self.moves for word in move), *self.offsets]
 
 
 def collapsed(axes: list[Axis]) -> list[Axis]:
@@ -136,9 +88,12 @@ def has_tile(target: Target | None = None) -> bool:
 
 def product_launch(
     product: Product, a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], target: Target,
-    follow: Follow | None = None,
+    follow: BlockCall | None = None, leads: tuple[Lead | None, Lead | None] = (None, None),
 ) -> Launch:
-    """The launch of a product; ``a``, ``b``, ``c``: slot and byte offset. The extent of k is not 0."""
+    """The launch of a product; ``a``, ``b``, ``c``: slot and byte offset. The extent of k is not 0.
+
+    follow: the kernel that goes over C.   leads: those that compute A and B, whose slots then hold 0.
+    """
     m, n, k, batch = (extent_of(axes) for axes in (product.m, product.n, product.k, product.batch))
     if 0 in (m, n, batch):
         return Launch(_function(product.dtype, product.result, target), (), 0, 1)
@@ -151,14 +106,19 @@ def product_launch(
     (_, a_row, c_row), (_, b_column, c_column), (_, a_k, _) = product.m[-1], product.n[-1], product.k[-1]
     c_direct = single["m"] and single["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
     c_direct = c_direct and not (follow is not None and follow.only)
-    m_block, n_block = _blocks(m, n, k, batch, tile)
+    m_block, n_block = _blocks(m, n, k, batch, tile, follow is not None and follow.whole)
     k_block = _even_block(k, MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK, 8)
     row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (k_block * sum_size) // tile.rows * tile.rows))
     # An operand that is read once or twice, or that the caches hold, is not worth packing.
     a_direct = not widened and single["m"] and single["k"] and (k == 1 or a_k == size)
     a_direct = a_direct and (n_block <= 8 * tile.columns or m * k * size <= SMALL_BYTES)
+    lead_a, lead_b = leads
+    if lead_a is not None:
+        a_direct = not widened and lead_a.is_along_k
     # Of B, panels whose columns follow each other, as the native code finds out.
-    b_direct = not widened and b_column == size and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
+    b_in_order = b_column == size if lead_b is None else not lead_b.is_along_k
+    b_direct = not widened and b_in_order and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
+    calls = [found.call for found in leads if found is not None] + ([] if follow is None else [follow])
     places, scratch = {}, 0
     for name, nbytes in (
         ("a", (row_block + tile.rows + tile.few_rows) * k_block * sum_size),
@@ -171,22 +131,40 @@ def product_launch(
         ("panels", 8 * (n_block // tile.columns + 1)),
         ("lines", k_block * 8),
         ("c", 0 if c_direct else m_block * n_block * sum_size),
-        ("follow", 0 if follow is None else 8 * len(follow.params)),
+        ("lead_a", 0 if lead_a is None else lead_a.block_bytes(row_block, k_block)),
+        ("lead_b", 0 if lead_b is None else lead_b.block_bytes(n_block, k_block)),
+        ("call", max([8 * len(call.params) for call in calls], default=0)),
+        ("spills", max([call.scratch for call in calls], default=0)),
     ):
         places[name] = scratch
         scratch += rounded_up(nbytes, 64) + 128  # a vector may be written behind a panel
     m_blocks, n_blocks = -(-m // m_block), -(-n // n_block)
     params = [
         *a, *b, *c, m, n, k, m_block, n_block, m_blocks, n_blocks, k_block, row_block,
-        int(a_direct), int(b_direct), int(c_direct), a_row, a_k, c_row, *places.values(),
+        int(a_direct), int(b_direct), int(c_direct), a_row, a_k, c_row, *places.values(), 0, 0,
     ]  # fmt: skip
+    at_leads = len(params) - 2
     for axes in (product.batch, product.m, product.n, product.k):
         params += group_words(axes)
-    params += [0] * len(FOLLOW) if follow is None else follow.words(n_block * sum_size)
+    params += [0] * len(CALL) if follow is None else follow.words(n_block * sum_size)
+    for number, (lead, free) in enumerate(zip(leads, (row_block, n_block), strict=True)):
+        if lead is not None:
+            params[at_leads + number] = len(params)
+            params += lead.words(free, k_block)
     total = batch * m_blocks * n_blocks
     task_flops = 2 * min(m, m_block) * min(n, n_block) * k
     grain = max(1, min(total, MIN_TASK_FLOPS // 2 // task_flops))
     return Launch(_function(product.dtype, product.result, target), params, total, grain, scratch)
+
+
+def task_blocks(dtype: str, m: int, n: int, k: int, batch: int, target: Target | None = None) -> tuple[int, int]:
+    """Rows and columns of the blocks of C that are tasks."""
+    return _blocks(m, n, k, batch, _tile(dtype, target or host()))
+
+
+def _tile(dtype: str, target: Target) -> Tile:
+    """The register tile for operands of ``dtype``."""
+    return tile_for(target, "float32" if dtype in ("float16", "bfloat16") else dtype)
 
 
 def rounded_up(value: int, multiple: int) -> int:
@@ -199,13 +177,13 @@ def _even_block(extent: int, limit: int, multiple: int) -> int:
     return min(extent, rounded_up(-(-extent // -(-extent // limit)), multiple))
 
 
-def _blocks(m: int, n: int, k: int, batch: int, tile: Tile) -> tuple[int, int]:
+def _blocks(m: int, n: int, k: int, batch: int, tile: Tile, whole_rows: bool = False) -> tuple[int, int]:
     """Rows and columns of a task: enough tasks for all threads, none too small, and little packed twice."""
     threads = get_num_threads()
     most = max(1, min(2 * m * n * k // MIN_TASK_FLOPS, 8 * threads))
-    fewest = -(-n // MAX_COLUMNS)
+    fewest = 1 if whole_rows else -(-n // MAX_COLUMNS)
     best: tuple[float, int, int] | None = None
-    for more in (1, 2, 3, 4, 6, 8, 12, 16):
+    for more in (1,) if whole_rows else (1, 2, 3, 4, 6, 8, 12, 16):
         n_block = rounded_up(-(-n // (fewest * more)), tile.columns)
         for m_blocks in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
             m_block = rounded_up(-(-m // m_blocks), tile.rows)

@@ -28,16 +28,18 @@ from ..runtime import calling, driver
 from ..runtime.buffers import RECYCLED_BYTES, Buffer, Ring, allocate, new_ring, recycled
 from ..runtime.calling import ERROR_WORDS
 from . import options
+from .blockwise import BlockCall, Lead
 from .cache import kernel_addresses
 from .contraction import ContractionPlan, Operand
 from .fuse import fuse
+from .lead import lead_of
 from .llvm.layout import ParameterLayout, column_block, walk_scratch
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 from .loops import Kernel
 from .memory import late_outputs
 from .plan import Plan, Step, make_plan, task_counts
-from .products import Follow, prepare
+from .products import prepare
 from .simplify import simplify
 from .values import Value, ValueBuilder, import_graph
 
@@ -142,7 +144,7 @@ class Program:
         self._slot_count = FIRST_INPUT + given + len(fixed)
         self._pack = struct.Struct(f"={given}q").pack_into
         self._sites: list[Site] = []
-        self.kernels = [step.kernel for step in plan.steps if step.kernel is not None]
+        self.kernels = [kernel for step in plan.steps for kernel in step.kernels]
         engines = {engine for step in plan.steps if (engine := step.engine) is not None}
         addresses = kernel_addresses(self.kernels, target, [partial(prepare, *dtypes, target) for dtypes in engines])
         self._segments, self._host_steps, scratch = self._link(addresses)
@@ -282,12 +284,22 @@ class Program:
             raise CompileError(f"step {step.number} is a product of nothing")
         only = step.kernel is not None and value not in step.writes
         places = [(NULL, 0) if only else self.slot_of(value)]
-        places = [self._place_of(plan.left), self._place_of(plan.right), *places]
+        leads: list[Lead | None] = []
+        for number, operand in enumerate((plan.left, plan.right)):
+            kernel = step.leads.get(number)
+            if kernel is None:
+                places.insert(number, self._place_of(operand))
+                leads.append(None)
+                continue
+            # In place of an address: how far it is from where the operand's buffer would begin.
+            places.insert(number, (NULL, operand.offset * operand.base.dtype.itemsize))
+            call = BlockCall.of(kernel, self._kernel_launch(kernel, addresses[id(kernel)]), operand.base, True)
+            leads.append(lead_of(plan, number, kernel, call))
         follow = None
         if step.kernel is not None:
-            params = self._kernel_launch(step.kernel, addresses[id(step.kernel)]).params
-            follow = Follow.of(step.kernel, addresses[id(step.kernel)], list(params), value, only)
-        return plan.launch(value.dtype, places, self._target, follow)
+            launch = self._kernel_launch(step.kernel, addresses[id(step.kernel)])
+            follow = BlockCall.of(step.kernel, launch, value, only)
+        return plan.launch(value.dtype, places, self._target, follow, (leads[0], leads[1]))
 
     # -- running ------------------------------------------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ def validate_plan(plan: Plan) -> None:
             written[value.id] = max(written.get(value.id, -1), step.wave)
     lives: dict[int, tuple[Value, int, int]] = {}
     for step in plan.steps:
-        if step.kernel is not None:
-            validate_kernel(step.kernel)
+        for kernel in step.kernels:
+            validate_kernel(kernel)
         for value in step.reads:
             complete = value.kind == "input" or (value.id in written and written[value.id] < step.wave)
             adds = any(value is target for target in step.writes)  # a scatter, to what earlier steps have written

@@ -9,11 +9,13 @@ block of C; for each block of k it packs panels of B, then of A, and a register 
 is one chain of multiply-adds within a block of k, and the blocks of k are added in order: neither tiles nor tasks nor
 threads change a bit of it. An operand whose elements follow each other as the tile reads them is not packed.
 
-A task may hand its rows on while they are in the cache: see ``FOLLOW``.
+Kernels may compute the blocks of an operand that are about to be read, and go over a task's rows while they are in the
+cache: see blockwise.py.
 """
 
 from __future__ import annotations
 
+from .blockwise import LEAD, BlockCalls
 from .function import Scalar
 from .packing import Packing
 from .target import Target
@@ -23,21 +25,17 @@ MAX_AXES = 6  # of a group
 UNROLL = 4  # steps of k in a tile's loop
 _GROUP_WORDS = 1 + 4 * MAX_AXES  # count; for each axis its extent and up to three strides in bytes
 
-#: A launch's parameters, in words: these, then the groups, then what FOLLOW describes.
+#: A launch's parameters, in words: these, then the groups, then the CALL of the kernel that follows, then the LEADs.
 PARAMETERS = (
     "a_slot", "a_offset", "b_slot", "b_offset", "c_slot", "c_offset",
     "m", "n", "k", "m_block", "n_block", "m_blocks", "n_blocks", "k_block", "row_block",
     "a_direct", "b_direct", "c_direct",  # 1: read, written in place
     "a_row_step", "a_k_step", "c_row_step",  # bytes, where direct
     "at_a", "at_b", "at_rows", "at_columns", "at_out", "at_ka", "at_kb", "at_panels", "at_lines", "at_c",
-    "at_follow",  # bytes into the scratch
+    "at_lead_a", "at_lead_b", "at_call", "at_spills",  # bytes into the scratch
+    "lead_a", "lead_b",  # where the LEAD of an operand is among the parameters; 0: it is in memory
 )  # fmt: skip
 GROUPS = ("batch", "m", "n", "k")  # strides: of A, B and C; of A and C; of B and C; of A and B
-#: The kernel that goes over a task's rows as soon as they are complete: its address (0: none), 1 if C is only kept in
-#: scratch for it, the number of its parameters, where the extent of its columns is among them, the number of parameters
-#: that move with the first column and the number of its accesses to C in scratch; then the parameters; (position, step)
-#: for each of those that move; and for each access to C in scratch, whose slot holds 0, the position of its offset.
-FOLLOW = ("function", "only", "count", "columns", "moves", "accesses")
 AT_GROUPS = len(PARAMETERS)
 AT_FOLLOW = AT_GROUPS + len(GROUPS) * _GROUP_WORDS
 
@@ -62,7 +60,7 @@ def contraction_ir(dtype: str, target: Target, result: str | None = None) -> str
     return ContractionLibrary(dtype, target, result).text()
 
 
-class ContractionLibrary(Packing):
+class ContractionLibrary(BlockCalls):
     """Writes the functions of one dtype."""
 
     def __init__(self, dtype: str, target: Target, result: str | None = None) -> None:
@@ -72,7 +70,7 @@ class ContractionLibrary(Packing):
 
     def text(self) -> str:
         """The module that computes whole contractions."""
-        functions = [*self.parts(), self._copy_out(), self._follow(), self._contract()]
+        functions = [*self.parts(), self._copy_out(), *self.block_calls(), self._contract()]
         if self.result_size != self.size:
             functions.append(self.is_run("is_run_of_results", self.result_size))
         return "\n".join([*self.declares.values(), *functions])
@@ -257,37 +255,6 @@ class ContractionLibrary(Packing):
         f.loop(0, "%count", 1, row)
         return f.text()
 
-    def _follow(self) -> str:
-        """Call the kernel that follows on rows ``row`` to ``row + count`` of the whole C, columns ``column`` to
-        ``column + width``; ``block`` is where the first of these rows is in scratch."""
-        f = self.function(
-            "follow", ("ptr", "record"), ("ptr", "slots"), ("ptr", "copy"), ("i64", "row"), ("i64", "count"),
-            ("i64", "column"), ("i64", "width"), ("ptr", "block"), ("i64", "block_row"),
-        )  # fmt: skip
-        field = {name: f.word("%record", i) for i, name in enumerate(FOLLOW)}
-        given = f.at("%record", 8 * len(FOLLOW))
-        f.loop(0, field["count"], 1, lambda i: f.set_word("%copy", i, f.word(given, i)))
-        f.set_word("%copy", field["columns"], "%width")
-        moves = f.at(given, f.mul(field["count"], 8))
-
-        def move(i: str) -> None:
-            position, step = f.word(moves, f.mul(i, 2)), f.word(moves, f.add(f.mul(i, 2), 1))
-            f.set_word("%copy", position, f.add(f.word("%copy", position), f.mul(step, "%column")))
-
-        f.loop(0, field["moves"], 1, move)
-        accesses = f.at(moves, f.mul(field["moves"], 16))
-
-        def redirect(i: str) -> None:
-            # The slot holds 0: the offset is the address that row 0 would have.
-            address = f.emit("ptrtoint ptr %block to i64")
-            f.set_word("%copy", f.word(accesses, i), f.sub(address, f.mul("%row", "%block_row")))
-
-        f.loop(0, field["accesses"], 1, redirect)
-        function = f.emit(f"inttoptr i64 {field['function']} to ptr")
-        end = f.add("%row", "%count")
-        f.line(f"call void {function}(ptr %slots, ptr %copy, i64 %row, i64 {end}, ptr null)")
-        return f.text()
-
     # -- the whole ----------------------------------------------------------------------------------------------------
 
     def _contract(self) -> str:
@@ -309,25 +276,51 @@ class ContractionLibrary(Packing):
             bases[name] = f.at(slot, p[f"{name}_offset"])
         conditions = {name: f.test("ne", p[f"{name}_direct"], 0) for name in "abc"}
         where, k_run_a, k_run_b = f.variable(), f.variable(), f.variable()
-        step, lines = self.tile.columns * self.sum_size, p["k_block"]
-        f.line(f"call void @table(ptr {space['lines']}, i64 {step}, i64 {lines}, i64 {lines})")
+        self.table(f, space["lines"], self.tile.columns * self.sum_size, p["k_block"], p["k_block"])
+        records = {name: f.at("%params", f.mul(p[f"lead_{name}"], 8)) for name in "ab"}
+        led = {name: f.test("ne", p[f"lead_{name}"], 0) for name in "ab"}
+
+        def field(name: str, what: str) -> str:
+            return f.word(records[name], LEAD.index(what))
+
+        def compute(name: str, first: Scalar, count: Scalar, k0: Scalar, ks: Scalar) -> None:
+            """``count`` rows of A or columns of B from ``first`` on, by the kernel that leads."""
+            moved = f.add(f.mul(first, field(name, "free_step")), f.mul(k0, field(name, "k_step")))
+            f.line(
+                f"call void @lead(ptr {records[name]}, ptr %slots, ptr {space['call']}, "
+                f"ptr {f.at(starts[name], moved)}, i64 {count}, i64 {ks}, ptr {space['lead_' + name]}, "
+                f"ptr {space['spills']})"
+            )
+
+        def positions(name: str, out: str, group: str, first: Scalar, count: Scalar, padded: Scalar) -> None:
+            """Offsets of an operand's elements along m, n or k, from where it begins."""
+            column = int(name == "b" and group == "k")
+            f.when(
+                led[name],
+                lambda: self.table(f, out, field(name, "k_place" if group == "k" else "free_place"), count, padded),
+                lambda: offsets(out, group, column, first, count, padded),
+            )
 
         def offsets(out: str, group: str, column: int, first: Scalar, count: Scalar, padded: Scalar) -> None:
             f.line(
                 f"call void @offsets(ptr {out}, ptr {groups[group]}, i64 {column}, i64 {first}, i64 {count}, "
                 f"i64 {padded})"
             )
+        starts: dict[str, str] = {}  # of a task's item; of an operand that is led, from address 0 on
+
 
         def task(t: str) -> None:
             blocks = f.mul(p["m_blocks"], p["n_blocks"])
             item, rest = f.div(t, blocks), f.rem(t, blocks)
             m0, n0 = f.mul(f.div(rest, p["n_blocks"]), p["m_block"]), f.mul(f.rem(rest, p["n_blocks"]), p["n_block"])
             height, width = f.min(p["m_block"], f.sub(p["m"], m0)), f.min(p["n_block"], f.sub(p["n"], n0))
-            starts = {}
             for column, name in enumerate("abc"):
                 offsets(where, "batch", column, item, 1, 1)
                 starts[name] = f.at(bases[name], f.get(where))
-            offsets(space["columns"], "n", 0, n0, width, f.add(width, self.tile.columns))
+            read = {
+                name: f.emit(f"select i1 {led[name]}, ptr {space['lead_' + name]}, ptr {starts[name]}") for name in "ab"
+            }
+            positions("b", space["columns"], "n", n0, width, f.add(width, self.tile.columns))
             panels = f.div(f.add(width, self.tile.columns - 1), self.tile.columns)
             whole = f.div(width, self.tile.columns)
 
@@ -351,36 +344,39 @@ class ContractionLibrary(Packing):
                 count = f.min(p["k_block"], f.sub(p["k"], k0))
                 add = f.emit(f"zext i1 {f.test('ne', k0, 0)} to i64")
                 is_last = f.test("sge", f.add(k0, count), p["k"])
-                offsets(space["kb"], "k", 1, k0, count, count)
+                f.when(led["b"], lambda: compute("b", n0, width, k0, count))
+                positions("b", space["kb"], "k", k0, count, count)
                 f.line(f"call void @is_run(ptr {k_run_b}, ptr {space['kb']}, i64 {count})")
                 panel_bytes = f.mul(count, self.tile.columns * self.sum_size)
 
                 def pack_b(j: str) -> None:
                     f.line(
                         f"call void @pack{self.tile.columns}(ptr {f.at(space['b'], f.mul(j, panel_bytes))}, "
-                        f"ptr {starts['b']}, ptr {f.at(space['columns'], f.mul(j, 8 * self.tile.columns))}, "
+                        f"ptr {read['b']}, ptr {f.at(space['columns'], f.mul(j, 8 * self.tile.columns))}, "
                         f"ptr {space['kb']}, i64 {count}, i64 {f.get(k_run_b)})"
                     )
 
                 f.loop(0, panels, 1, lambda j: f.when(f.test("eq", f.word(space["panels"], j), 0), lambda: pack_b(j)))
 
                 def pack_a_setup() -> None:
-                    offsets(space["ka"], "k", 0, k0, count, count)
+                    positions("a", space["ka"], "k", k0, count, count)
                     f.line(f"call void @is_run(ptr {k_run_a}, ptr {space['ka']}, i64 {count})")
 
                 f.when(conditions["a"], lambda: None, pack_a_setup)
 
                 def rows(r0: str) -> None:
+                    f.when(led["a"], lambda: compute("a", f.add(m0, r0), here, k0, count))
                     here = f.min(p["row_block"], f.sub(height, r0))
 
                     def pack_a() -> None:
                         _, _, padded = self.split_rows(f, here)
-                        offsets(space["rows"], "m", 0, f.add(m0, r0), here, padded)
+                        positions("a", space["rows"], "m", f.add(m0, r0), here, padded)
                         run = f.get(k_run_a)
-                        self.pack_rows(f, space["a"], starts["a"], space["rows"], here, space["ka"], count, run)
+                        self.pack_rows(f, space["a"], read["a"], space["rows"], here, space["ka"], count, run)
 
                     f.when(conditions["a"], lambda: None, pack_a)
-                    a_row = p["a_row_step"]
+                    a_row = f.choose(led["a"], field("a", "block_row"), p["a_row_step"])
+                    direct = f.emit(f"select i1 {led['a']}, ptr {space['lead_a']}, ptr {direct}")
                     direct = f.at(f.at(starts["a"], f.mul(f.add(m0, r0), a_row)), f.mul(k0, p["a_k_step"]))
                     c_here = f.at(c, f.mul(r0, c_row))
 
@@ -388,7 +384,7 @@ class ContractionLibrary(Packing):
                         column = f.mul(j, self.tile.columns)
                         valid = f.min(f.sub(width, column), self.tile.columns)
                         packed = f.at(space["b"], f.mul(j, panel_bytes))
-                        placed = f.at(starts["b"], f.word(space["columns"], column))
+                        placed = f.at(read["b"], f.word(space["columns"], column))
                         in_place = f.test("ne", f.word(space["panels"], j), 0)
                         b = f.emit(f"select i1 {in_place}, ptr {placed}, ptr {packed}")
                         ks = f.emit(f"select i1 {in_place}, ptr {space['kb']}, ptr {space['lines']}")
@@ -418,8 +414,8 @@ class ContractionLibrary(Packing):
                         def follow() -> None:
                             row = f.add(f.mul(item, p["m"]), f.add(m0, r0))
                             f.line(
-                                f"call void @follow(ptr {record}, ptr %slots, ptr {space['follow']}, i64 {row}, "
-                                f"i64 {here}, i64 {n0}, i64 {width}, ptr {c_here}, i64 {c_row})"
+                                f"call void @call_on_block(ptr {record}, ptr %slots, ptr {space['call']}, i64 {row}, "
+                                f"i64 {here}, i64 {n0}, i64 {width}, ptr {c_here}, i64 {c_row}, ptr {space['spills']})"
                             )
 
                         f.when(followed, follow)
