@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from .blockwise import LEAD, BlockCalls
 from .function import Scalar
-from .packing import Packing
 from .target import Target
 from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value
 
@@ -306,8 +305,8 @@ class ContractionLibrary(BlockCalls):
                 f"call void @offsets(ptr {out}, ptr {groups[group]}, i64 {column}, i64 {first}, i64 {count}, "
                 f"i64 {padded})"
             )
-        starts: dict[str, str] = {}  # of a task's item; of an operand that is led, from address 0 on
 
+        starts: dict[str, str] = {}  # of a task's item; of an operand that is led, from address 0 on
 
         def task(t: str) -> None:
             blocks = f.mul(p["m_blocks"], p["n_blocks"])
@@ -365,8 +364,8 @@ class ContractionLibrary(BlockCalls):
                 f.when(conditions["a"], lambda: None, pack_a_setup)
 
                 def rows(r0: str) -> None:
-                    f.when(led["a"], lambda: compute("a", f.add(m0, r0), here, k0, count))
                     here = f.min(p["row_block"], f.sub(height, r0))
+                    f.when(led["a"], lambda: compute("a", f.add(m0, r0), here, k0, count))
 
                     def pack_a() -> None:
                         _, _, padded = self.split_rows(f, here)
@@ -376,8 +375,8 @@ class ContractionLibrary(BlockCalls):
 
                     f.when(conditions["a"], lambda: None, pack_a)
                     a_row = f.choose(led["a"], field("a", "block_row"), p["a_row_step"])
-                    direct = f.emit(f"select i1 {led['a']}, ptr {space['lead_a']}, ptr {direct}")
                     direct = f.at(f.at(starts["a"], f.mul(f.add(m0, r0), a_row)), f.mul(k0, p["a_k_step"]))
+                    direct = f.emit(f"select i1 {led['a']}, ptr {space['lead_a']}, ptr {direct}")
                     c_here = f.at(c, f.mul(r0, c_row))
 
                     def panel(j: str) -> None:
