@@ -190,8 +190,9 @@ def _blocks(m: int, n: int, k: int, batch: int, tile: Tile, whole_rows: bool = F
             tasks = -(-m // m_block) * -(-n // n_block)
             if tasks > most and (more > 1 or m_blocks > 1):
                 break
-            # In multiply-adds: to pack an element costs about as much as eight.
-            task = m_block * n_block * k + 8 * k * (m_block + n_block)
+            # In multiply-adds: to pack an element of B costs as much as ten, of A, which is still near when it is read,
+            # as six.
+            task = m_block * n_block * k + k * (6 * m_block + 10 * n_block)
             cost = -(-batch * tasks // threads) * task
             if best is None or cost < best[0]:
                 best = cost, m_block, n_block

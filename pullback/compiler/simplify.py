@@ -359,7 +359,7 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
     has_product = dtype.name in ("float32", "float64") or (dtype.name in DTYPES and has_tile())
     reads_once = (extents[0] == 1 and _overlaps(y)) or (extents[1] == 1 and _overlaps(x))
     if has_product and not reads_once and not _is_sum(*extents):
-        return None
+        return _in_parts(b, op, inputs, attrs, shape, dtype, node)
     cast = _ops()("cast")
     if dtype.kind == "f" and dtype.itemsize < 4:
         wide = dtypes.float32
@@ -383,6 +383,59 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
         return reshape(b, product, shape)
     fold = _ops()("reduce_any" if dtype.kind == "b" else "reduce_sum")
     return b.make(fold, (product,), (axes, False), shape, dtype, node)
+
+
+def _in_parts(
+    b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
+) -> Value | None:
+    """A product with few results and a long sum (the gradient of a weight) as a batch of products over parts of the
+    longest summed axis, then their sum.
+
+    The parts depend on the shapes alone, so the result does not depend on the number of threads.
+    """
+    from .. import dtypes
+
+    contract, batch = attrs
+    if math.prod(shape) > MAX_PARTED or "parts" in b.without or any(map(_overlaps, inputs)):
+        return None
+    extents = [inputs[0].shape[axis] for axis in contract[0]]
+    number = max(range(len(extents)), key=extents.__getitem__)
+    whole = extents[number]
+    parts = min(MAX_PARTS, whole, math.prod(extents) // PART_SIZE)
+    if parts < 2:
+        return None
+    parts = next((n for n in range(parts, parts // 2, -1) if whole % n == 0), parts)
+    length = whole // parts
+    wide = dtypes.float32 if dtype.kind == "f" and dtype.itemsize < 4 else dtype
+    operands, rests = [], []
+    for x, axis in zip(inputs, (contract[0][number], contract[1][number]), strict=True):
+        x = b.make(_ops()("cast"), (x,), (wide,), x.shape, wide, node)
+        cut = _along(b, x, axis, 0, parts * length)
+        operands.append(reshape(b, cut, (*x.shape[:axis], parts, length, *x.shape[axis + 1 :])))
+        rests.append(_along(b, x, axis, parts * length, whole))
+    axes = [places[number] for places in contract]
+    moved = [
+        [tuple([place + (place >= axis) for place in places[side]]) for places in (contract, batch)]
+        for side, axis in enumerate(axes)
+    ]
+    part_attrs = (
+        tuple(after[0] for after in moved),
+        tuple((axis, *after[1]) for axis, after in zip(axes, moved, strict=True)),
+    )
+    product = b.make(op, tuple(operands), part_attrs, (parts, *shape), wide, node)
+    total = b.make(_ops()("reduce_sum"), (product,), ((0,), False), shape, wide, node)
+    if parts * length < whole:
+        rest = b.make(op, tuple(rests), attrs, shape, wide, node)
+        total = b.make(_ops()("add"), (total, rest), (), shape, wide, node)
+    return b.make(_ops()("cast"), (total,), (dtype,), shape, dtype, node)
+
+
+def _along(b: ValueBuilder, x: Value, axis: int, start: int, stop: int) -> Value:
+    """The part of ``x`` from ``start`` to ``stop`` along an axis."""
+    starts = tuple(start if a == axis else 0 for a in range(len(x.shape)))
+    stops = tuple(stop if a == axis else extent for a, extent in enumerate(x.shape))
+    shape = tuple(high - low for low, high in zip(starts, stops, strict=True))
+    return b.make(_ops()("slice"), (x,), (starts, stops, (1,) * len(shape)), shape, x.dtype)
 
 
 def _is_sum(m: int, n: int, k: int) -> bool:
@@ -427,6 +480,8 @@ def _arrange(
     return reshape(b, moved, (*shape[:position], *(1,) * count, *shape[position:], *(1,) * trailing))
 
 
+MAX_PARTED = 1 << 14  # results of a product up to which its sums are cut in parts,
+PART_SIZE, MAX_PARTS = 1 << 11, 16  # of at least so many terms
 MAX_SUM_SIZE = 1 << 15  # elements of a matrix whose product with a vector is fused with what is around it
 CHUNKED = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all")
 SHORT_ROW = 16  # columns below which a product that is no matrix product sums along its last axes

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from .blockwise import LEAD, BlockCalls
 from .function import Scalar
+from .packing import UNROLL
 from .target import Target
 from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value
 
 MAX_AXES = 6  # of a group
-UNROLL = 4  # steps of k in a tile's loop
 _GROUP_WORDS = 1 + 4 * MAX_AXES  # count; for each axis its extent and up to three strides in bytes
 
 #: A launch's parameters, in words: these, then the groups, then the CALL of the kernel that follows, then the LEADs.

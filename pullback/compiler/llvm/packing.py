@@ -11,6 +11,9 @@ from .function import Function, Scalar
 from .target import Target
 from .values import REGISTER, STORAGE_SIZE, Value
 
+UNROLL = 4  # steps of k in a loop
+PREFETCHED = 24  # steps of k from what is copied to what is fetched for later
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -36,6 +39,17 @@ def tile_for(target: Target, dtype: str) -> Tile:
     return Tile(8, 4, 2, lanes) if target.has_fma else Tile(4, 2, 2, lanes)
 
 
+def _vectors(rows: int, lanes: int) -> list[tuple[int, int]]:
+    """``rows`` elements as vectors, none longer than ``lanes``: the first element and the lanes of each."""
+    found: list[tuple[int, int]] = []
+    first = 0
+    while first < rows:
+        width = min(lanes, 1 << (rows - first).bit_length() - 1)
+        found.append((first, width))
+        first += width
+    return found
+
+
 class Packing:
     """Writes the functions that pack operands of one dtype; half types are widened to float32."""
 
@@ -54,7 +68,8 @@ class Packing:
         tile = self.tile
         sizes = sorted({tile.rows, tile.few_rows, tile.columns})
         found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._bend()]
-        return found + [self._pack(size) for size in sizes]
+        found += [self._pack(size) for size in sizes]
+        return [*found, self._pack_wide()] if self._packs_wide else found
 
     def function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:
         return Function(name, arguments, self.target, self.tile.lanes, self.declares, is_public)
@@ -157,21 +172,7 @@ class Packing:
         step = rows * self.sum_size
 
         def along_rows() -> None:
-            base = f.at("%base", f.word("%rows", 0))
-
-            def one(k: str) -> None:
-                source, out = f.at(base, f.word("%ks", k)), f.at("%out", f.mul(k, step))
-                done = 0
-                while done < rows:
-                    width = self.tile.lanes
-                    while width > rows - done:
-                        width //= 2
-                    b = f.b.at_width(width)
-                    value = b.load(self.dtype, f.at(source, done * self.size))
-                    b.store(self.sum_dtype, f.at(out, done * self.sum_size), value)
-                    done += width
-
-            f.loop(0, "%count", 1, one)
+            self._copy_runs(f, rows, _vectors(rows, self.tile.lanes))
 
         packed, bend = f.variable(), f.variable()
         f.set(packed, 0)
@@ -250,19 +251,66 @@ class Packing:
         f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
         return f.text()
 
+    def _copy_runs(self, f: Function, rows: int, vectors: list[tuple[int, int]]) -> None:
+        """A panel whose rows follow each other: for each k, vectors of (first row, lanes)."""
+        base = f.at("%base", f.word("%rows", 0))
+        step = f.sub(f.word("%ks", f.min(1, f.sub("%count", 1))), f.word("%ks", 0))
+        ahead = f.mul(step, PREFETCHED)
+        self.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+
+        def one(k: str, number: int) -> None:
+            place = f.add(k, number)
+            source, out = f.at(base, f.word("%ks", place)), f.at("%out", f.mul(place, rows * self.sum_size))
+            f.line(f"call void @llvm.prefetch.p0(ptr {f.at(source, ahead)}, i32 0, i32 3, i32 1)")
+            for first, lanes in vectors:
+                b = f.b.at_width(lanes)
+                value = b.load(self.dtype, f.at(source, first * self.size))
+                b.store(self.sum_dtype, f.at(out, first * self.sum_size), value)
+
+        def several(k: str) -> None:
+            for number in range(UNROLL):
+                one(k, number)
+
+        whole = f.emit(f"and i64 %count, {-UNROLL}")
+        f.loop(0, whole, UNROLL, several)
+        f.loop(whole, "%count", 1, lambda k: one(k, 0))
+
+    @property
+    def _packs_wide(self) -> bool:
+        """Whether whole vectors take fewer steps for a row of a high panel than narrow ones of just its length."""
+        rows, lanes = self.tile.rows, self.tile.lanes
+        return -(-rows // lanes) < len(_vectors(rows, lanes))
+
+    def _pack_wide(self) -> str:
+        """The panel of ``packN`` for rows behind which the table has a vector more of them, in whole vectors: what they
+        write too much comes later in order."""
+        rows, lanes = self.tile.rows, self.tile.lanes
+        width = -(-rows // lanes) * lanes
+        f = self.function(
+            "pack_wide", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
+            ("i64", "k_run"),
+        )  # fmt: skip
+        is_run = f.variable()
+        f.line(f"call void @is_run(ptr {is_run}, ptr %rows, i64 {width})")
+
+        def wide() -> None:
+            self._copy_runs(f, rows, [(first, lanes) for first in range(0, width, lanes)])
+
+        f.when(
+            f.test("ne", f.get(is_run), 0),
+            wide,
+            lambda: f.line(f"call void @pack{rows}(ptr %out, ptr %base, ptr %rows, ptr %ks, i64 %count, i64 %k_run)"),
+        )
+        return f.text()
+
     def _store_part(self, f: Function, target: str, vector: Value, count: int) -> None:
         """The first ``count`` lanes of a vector."""
-        done = 0
-        while done < count:
-            width = self.tile.lanes
-            while width > count - done:
-                width //= 2
+        for done, width in _vectors(count, self.tile.lanes):
             narrow = f.b.at_width(width)
             order = ", ".join(f"i32 {i}" for i in range(done, done + width))
             lanes = f"<{width} x i32> <{order}>"
             part = f.emit(f"shufflevector {f.b.typed(vector)}, {f.b.type(vector.dtype)} poison, {lanes}")
             narrow.store(self.sum_dtype, f.at(target, done * self.sum_size), Value(part, vector.dtype))
-            done += width
 
     def _transpose(self, f: Function, rows: list[Value]) -> list[Value]:
         """A square of vectors, transposed by exchanging ever larger blocks."""
@@ -309,13 +357,18 @@ class Packing:
         tall, _, padded = self.split_rows(f, str(count))
         above = f.mul(tall, self.tile.rows)
 
-        def one(size: int, row: str) -> None:
+        def one(size: int, row: str, suffix: str = "") -> None:
+            panel = f.at(out, f.mul(f.mul(row, depth), self.sum_size))
             f.line(
-                f"call void @pack{size}(ptr {f.at(out, f.mul(f.mul(row, depth), self.sum_size))}, ptr {base}, "
+                f"call void @pack{suffix or size}(ptr {panel}, ptr {base}, "
                 f"ptr {f.at(rows, f.mul(row, 8))}, ptr {ks}, i64 {depth}, i64 {k_run})"
             )
 
-        f.loop(0, above, self.tile.rows, lambda row: one(self.tile.rows, row))
+        start: Scalar = 0
+        if self._packs_wide:
+            start = f.max(f.sub(above, self.tile.rows), 0)  # the last one has no rows behind it
+            f.loop(0, start, self.tile.rows, lambda row: one(self.tile.rows, row, "_wide"))
+        f.loop(start, above, self.tile.rows, lambda row: one(self.tile.rows, row))
         f.loop(above, padded, self.tile.few_rows, lambda row: one(self.tile.few_rows, row))
 
     def split_rows(self, f: Function, rows: str) -> tuple[str, str, str]:
