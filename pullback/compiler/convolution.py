@@ -11,7 +11,7 @@ is written where its outputs lie.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import dtypes
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..ops.record import Op
     from .values import Value, ValueBuilder
 
+FEW_TERMS = 64  # of channels and taps, or of positions, up to which they are unrolled where a group has one output
+CHAINS = 4  # sums side by side, since each addition waits for the one before
 FEW_POSITIONS = 16  # up to so many, the images of a batch are columns of one product, and not a product each
 FEW_PHASES = 4  # up to so many, each phase is cropped by itself where there are more of its outputs than are wanted
 
@@ -71,6 +73,11 @@ class _Axis:
     interior: int
     spacing: int
     start: int
+
+    def split(self) -> _Axis:
+        """With each phase a set of its own."""
+        sets = [_Phases(s.first + number, 1, s.taps) for s in self.sets for number in range(s.number)]
+        return replace(self, sets=tuple(sets))
 
     def pieces(self, extent: int) -> tuple[list[_Piece], int, int]:
         """How the outputs are written, the length of the axis so made, and where in it the ``extent`` wanted begin."""
@@ -147,25 +154,32 @@ class _Builder:
             return x
         return self.apply("slice", (starts, stops, steps), x)
 
-    def pad(self, x: Value, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Value:
+    def pad(
+        self, x: Value, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], name: str = "pad"
+    ) -> Value:
         """``x`` with zeros around and between; a view where it is only cropped."""
         if any(n > 0 for n in (*low, *high)) or any(i and n > 1 for i, n in zip(interior, x.shape)):
-            return self.apply("pad", (low, high, interior), x, self.zero(x.dtype))
+            op, attrs, inputs = by_name("pad"), (low, high, interior), (x, self.zero(x.dtype))
+            if name == "pad":
+                return self.apply("pad", attrs, *inputs)
+            return self.builder.raw("pad", name, op, inputs, attrs, op.infer(inputs, *attrs)[0], x.dtype, self.node)
         starts = tuple([-n for n in low])
         stops = tuple([extent + n for extent, n in zip(x.shape, high)])
         return self.slice(x, starts, stops, (1,) * len(starts))
 
-    def padded(self, x: Value, axes: list[_Axis]) -> Value:
-        """``x`` with its padding, as far as any window reads it, in the order of axes in which ``x`` is stored."""
+    def padded(self, x: Value, axes: list[_Axis], name: str = "pad") -> Value:
+        """``x`` with its padding, as far as any window reads it, in the order of axes in which ``x`` is stored.
+
+        name: "stored_pad" for what kernels are not to compute as they read it."""
         none = (0,) * LEAD
         low, high = (*none, *[a.low for a in axes]), (*none, *[a.high for a in axes])
         interior = (*none, *[a.interior for a in axes])
         if x.name != "permute":
-            return self.pad(x, low, high, interior)
+            return self.pad(x, low, high, interior, name)
         order = x.attrs[0]
         places = inverse_permutation(order)
-        stored = [tuple([edges[place] for place in places]) for edges in (low, high, interior)]
-        return self.permute(self.pad(x.inputs[0], *stored), order)
+        low, high, interior = (tuple([edges[place] for place in places]) for edges in (low, high, interior))
+        return self.permute(self.pad(x.inputs[0], low, high, interior, name), order)
 
     def along(self, x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
         """``x[start:stop:step]`` along one axis."""
@@ -276,6 +290,93 @@ class _Builder:
         return x
 
 
+    # -- one output a group -------------------------------------------------------------------------------------------
+
+    def binary(self, name: str, x: Value, y: Value) -> Value:
+        """``x`` and ``y``, of the same rank, broadcast against each other."""
+        shape = tuple([max(extents) for extents in zip(x.shape, y.shape)])
+        return self.apply(name, (), self.broadcast(x, shape), self.broadcast(y, shape))
+
+    def stored(self, x: Value) -> Value:
+        """``x`` in memory of its own, in the order of its axes."""
+        places = ((0, row_major(x.shape)),)
+        return self.builder.raw(
+            "concat", "interleave", by_name("concat"), (x,), (places,), x.shape, x.dtype, self.node
+        )
+
+    @staticmethod
+    def ends_with_groups(x: Value, order: tuple[int, ...]) -> bool:
+        """Whether ``x`` is stored with its groups last, so that lanes run along them."""
+        return all(x.shape[axis] == 1 for axis, place in enumerate(order) if place > order[0]) and x.shape[0] > 1
+
+    def tap(self, x: Value, axes: list[_Axis], taps: tuple[int, ...]) -> Value:
+        """What every window of the padded ``x`` has at ``taps``."""
+        for position, (axis, tap) in enumerate(zip(axes, taps), LEAD):
+            start = tap * axis.gap
+            x = self.along(x, position, start, start + (axis.count - 1) * axis.step + 1, axis.step)
+        return x
+
+    def sum_of_taps(self, w: Value, x: Value, axes: list[_Axis], order: tuple[int, ...]) -> Value:
+        """The padded ``x`` with ``w`` of ``(groups, channels, *taps)``, as one sum: ``(groups, batch, 1, *counts)``, in
+        the order of axes in which ``x`` is stored."""
+        rank = len(axes)
+        back = inverse_permutation(order)
+        multiply, add = ("logical_and", "logical_or") if x.dtype.kind == "b" else ("multiply", "add")
+        w = self.permute(w, (*range(1, rank + 2), 0))
+        if self.ends_with_groups(x, order):
+            w = self.stored(w)
+        sums: list[Value] = []
+        for number, place in enumerate(itertools.product(*[range(n) for n in w.shape[:-1]])):
+            channel, *taps = place
+            weight = w
+            for a, index in enumerate(place):
+                weight = self.along(weight, a, index, index + 1)
+            weight = self.reshape(weight, (w.shape[-1], 1, 1, *(1,) * rank))
+            element = self.tap(self.along(x, 2, channel, channel + 1), axes, tuple(taps))
+            term = self.binary(multiply, self.permute(element, back), self.permute(weight, back))
+            if number < CHAINS:
+                sums.append(term)
+            else:
+                sums[number % CHAINS] = self.binary(add, sums[number % CHAINS], term)
+        while len(sums) > 1:
+            odd = sums[len(sums) // 2 * 2 :]
+            sums = [self.binary(add, *pair) for pair in zip(sums[::2], sums[1::2])] + odd
+        return self.permute(sums[0], order)
+
+    def sums_of_positions(self, w: Value, x: Value, axes: list[_Axis], order: tuple[int, ...]) -> Value:
+        """The convolution of the padded ``x``, each position a sum of its own: ``(groups, batch, 1, *positions)``."""
+        rank = len(axes)
+        back = inverse_permutation(order)
+        groups, batch = x.shape[:2]
+        is_bool = x.dtype.kind == "b"
+        right = self.permute(w, back)
+        folded = sorted([order[a] for a in range(2, LEAD + rank)])
+        steps = [tuple(folded)]
+        if self.ends_with_groups(x, order):
+            # The sums of a row at once; of all rows, each would be cut in chunks by itself.
+            row = max([order[a] for a in range(2, LEAD + rank) if w.shape[a] != 1])
+            steps = [(row,), tuple([place - (place > row) for place in folded if place != row])]
+        counts = tuple([axis.count for axis in axes])
+        sums = []
+        for place in itertools.product(*[range(count) for count in counts]):
+            part = x
+            for position, (axis, number, taps) in enumerate(zip(axes, place, w.shape[LEAD:]), LEAD):
+                start = number * axis.step
+                part = self.along(part, position, start, start + spread_extent(taps, axis.gap), axis.gap)
+            total = self.binary("logical_and" if is_bool else "multiply", self.permute(part, back), right)
+            for step in steps:
+                total = self.apply("reduce_any" if is_bool else "reduce_sum", (step, False), total)
+            if order[0] > order[1]:
+                total = self.permute(total, (1, 0))
+            sums.append(self.reshape(total, (groups, batch, 1)))
+        shape = (groups, batch, 1, *counts)
+        strides = row_major(shape)
+        places = tuple([(number, strides[:LEAD]) for number in range(len(sums))])
+        return self.builder.raw(
+            "concat", "interleave", by_name("concat"), tuple(sums), (places,), shape, sums[0].dtype, self.node
+        )
+
+
 def convolution(
     b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
 ) -> Value:
@@ -299,13 +400,25 @@ def _convolution(build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], sh
     lows = [low for low, _ in padding]
     axes = [_axis(*s) for s in zip(x.shape[LEAD:], taps, outputs, strides, lows, lhs_dilation, rhs_dilation)]
     order = x.attrs[0] if x.name == "permute" else tuple(range(len(x.shape)))
-    x = build.padded(x, axes)
     positions = size_of([axis.count for axis in axes])
+    is_single = w.shape[1] == 1  # output a group
+    few_positions = is_single and positions <= FEW_TERMS < size_of(w.shape[2:]) and all(a.spacing == 1 for a in axes)
+    few_taps = is_single and w.shape[2] * size_of([axis.sets[0].taps for axis in axes]) <= FEW_TERMS
+    x = build.padded(x, axes, "stored_pad" if few_positions or few_taps else "pad")
+    if few_positions:
+        return build.sums_of_positions(w, x, axes, order)
+    if few_taps:
+        axes = [axis.split() for axis in axes]
     products = {}
     for sets in itertools.product(*[axis.sets for axis in axes]):
         if any(phases.taps == 0 for phases in sets):
             continue  # more outputs than taps: zeros between
+        left = build.weights(w, axes, sets)
+        if few_taps:
+            left = build.reshape(left, (left.shape[0], *left.shape[2 + len(axes) :]))
+            total = build.sum_of_taps(left, x, axes, order)
+            products[sets] = build.reshape(total, (*total.shape, *(1,) * len(axes)))
+            continue
         is_batch = positions > max(FEW_POSITIONS, size_of([phases.taps for phases in sets]))
-        left, right = build.weights(w, axes, sets), build.windows(x, axes, sets)
-        products[sets] = build.contract(left, right, len(axes), is_batch)
+        products[sets] = build.contract(left, build.windows(x, axes, sets), len(axes), is_batch)
     return build.interleave(products, axes, outputs, order)

@@ -69,6 +69,7 @@ class Fold:
     stage: int = 0
 
 
+MANY_ACCESSES = 8  # of a kernel, from which it is worth knowing which of them move alike
 SIDE_ROWS = 32  # rows of which one task takes partial sums: few enough for float32
 
 
@@ -187,6 +188,15 @@ class Kernel:
         )
 
     @property
+    def twins(self) -> tuple[int, ...]:
+        """For each access the first one of the same value that moves as it does: the code then computes how far it has
+        moved once. In kernels with few accesses each is its own, so that the code is the same for all shapes."""
+        if len(self.accesses) < MANY_ACCESSES:
+            return tuple(range(len(self.accesses)))
+        first: dict[tuple[int, tuple[int, ...]], int] = {}
+        return tuple([first.setdefault((a.value.id, a.strides), i) for i, a in enumerate(self.accesses)])
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """What the machine code depends on; asked for when the kernel is complete."""
         if self._key is None:  # not a cached_property, whose lock a forked child may find closed
@@ -214,4 +224,5 @@ class Kernel:
             self.short,
             self.streams,
             tuple(astuple(side) for side in self.sides),
+            self.twins,
         )

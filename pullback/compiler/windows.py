@@ -25,9 +25,11 @@ MAX_OPERANDS = 4  # each is loaded (or skipped) at every element
 
 
 def is_window(value: Value) -> bool:
-    """Whether ``value`` can be read in place: a padding without gaps, or few operands one behind the other."""
+    """Whether ``value`` can be read in place: a padding without gaps, or few operands one behind the other.
+
+    A padding of another name is one that is to be stored, since many places of a kernel read it."""
     if value.kind == "pad":
-        return value.inputs[0].size > 0 and not any(value.attrs[2])
+        return value.name == "pad" and value.inputs[0].size > 0 and not any(value.attrs[2])
     return value.name == "concat" and len(value.inputs) <= MAX_OPERANDS
 
 

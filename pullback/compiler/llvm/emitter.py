@@ -309,20 +309,28 @@ class KernelEmitter:
 
     def advance(self, pointers: list[str], indices: dict[int, str]) -> list[str]:
         """The addresses after the loops in ``indices``."""
-        moved = []
+        moved: list[str] = []
+        ways: list[str] = []  # from the pointer to the one moved, in bytes; "" for none
         for number, pointer in enumerate(pointers):
-            strides = self.layout.accesses[number][2]
-            access = self.kernel.accesses[number]
-            for dim, index in indices.items():
-                if dim in strides:
-                    step = self.emit(f"mul i64 {index}, {self.parameter(strides[dim])}")
-                elif access.strides[dim] and dim == self.kernel.vector_loop:
-                    step = self.emit(f"mul i64 {index}, {access.strides[dim] * STORAGE_SIZE[access.value.dtype.name]}")
-                else:
-                    continue
-                pointer = self.emit(f"getelementptr i8, ptr {pointer}, i64 {step}")
-            moved.append(pointer)
+            twin = self.kernel.twins[number]
+            way = ways[twin] if twin < number else self._way(number, indices)
+            ways.append(way)
+            moved.append(self.emit(f"getelementptr i8, ptr {pointer}, i64 {way}") if way else pointer)
         return moved
+
+    def _way(self, number: int, indices: dict[int, str]) -> str:
+        """How far the loops in ``indices`` move an access, in bytes; "" where they do not."""
+        strides, access = self.layout.accesses[number][2], self.kernel.accesses[number]
+        way = ""
+        for dim, index in indices.items():
+            if dim in strides:
+                step = self.emit(f"mul i64 {index}, {self.parameter(strides[dim])}")
+            elif access.strides[dim] and dim == self.kernel.vector_loop:
+                step = self.emit(f"mul i64 {index}, {access.strides[dim] * STORAGE_SIZE[access.value.dtype.name]}")
+            else:
+                continue
+            way = self.emit(f"add i64 {way}, {step}") if way else step
+        return way
 
     # -- expressions --------------------------------------------------------------------------------------------------
 

@@ -136,10 +136,13 @@ class ParameterLayout:
         layout.extents = [next(counter) for _ in kernel.domain]
         if kernel.chunks is not None:
             layout.row_extent = next(counter)
-        for access in kernel.accesses:
+        for number, (access, twin) in enumerate(zip(kernel.accesses, kernel.twins, strict=True)):
             slot, offset = next(counter), next(counter)
-            classes = kernel.step_classes(access)
-            layout.accesses.append((slot, offset, {d: next(counter) for d, c in enumerate(classes) if c == "s"}))
+            if twin < number:
+                strides = layout.accesses[twin][2]
+            else:
+                strides = {d: next(counter) for d, c in enumerate(kernel.step_classes(access)) if c == "s"}
+            layout.accesses.append((slot, offset, strides))
         for _, coefficients in kernel.iotas:
             offset = next(counter)
             layout.iotas.append((offset, {d: next(counter) for d, c in enumerate(coefficients) if c not in (0, 1)}))
