@@ -153,16 +153,18 @@ class ContractionLibrary(BlockCalls):
             "copy_tile", ("ptr", "target"), ("i64", "target_row"), ("ptr", "source"), ("i64", "source_row"),
             ("i64", "rows"), ("i64", "columns"),
         )  # fmt: skip
-        one = f.b.at_width(1)
+        lanes = self.tile.lanes
 
         def row(i: str) -> None:
             source, target = f.at("%source", f.mul(i, "%source_row")), f.at("%target", f.mul(i, "%target_row"))
 
-            def element(j: str) -> None:
+            def vector(j: str, mask: Value | None) -> None:
                 at = f.mul(j, self.sum_size)
-                one.store(self.sum_dtype, f.at(target, at), one.load(self.sum_dtype, f.at(source, at)))
+                f.b.store(self.sum_dtype, f.at(target, at), f.b.load(self.sum_dtype, f.at(source, at), mask), mask)
 
-            f.loop(0, "%columns", 1, element)
+            whole = f.emit(f"and i64 %columns, {-lanes}")
+            f.loop(0, whole, lanes, lambda j: vector(j, None))
+            f.loop(whole, "%columns", lanes, lambda j: vector(j, f.b.mask_below(f.sub("%columns", j))))
 
         f.loop(0, "%rows", 1, row)
         return f.text()
@@ -194,10 +196,13 @@ class ContractionLibrary(BlockCalls):
 
             def part() -> None:
                 # Nothing outside C is touched: the tile is summed beside it.
-                f.line(
-                    f"call void @copy_tile(ptr {corner}, i64 {corner_row}, ptr {c}, i64 %c_row, i64 {valid}, "
-                    "i64 %columns)"
-                )
+                def begin() -> None:
+                    f.line(
+                        f"call void @copy_tile(ptr {corner}, i64 {corner_row}, ptr {c}, i64 %c_row, i64 {valid}, "
+                        "i64 %columns)"
+                    )
+
+                f.when(f.test("ne", "%add", 0), begin)
                 tile(corner, corner_row)
                 f.line(
                     f"call void @copy_tile(ptr {c}, i64 %c_row, ptr {corner}, i64 {corner_row}, i64 {valid}, "
@@ -275,6 +280,12 @@ class ContractionLibrary(BlockCalls):
             bases[name] = f.at(slot, p[f"{name}_offset"])
         conditions = {name: f.test("ne", p[f"{name}_direct"], 0) for name in "abc"}
         where, k_run_a, k_run_b = f.variable(), f.variable(), f.variable()
+        # Tables that the task before left in scratch hold for this one, too, where it has the same block of n, or the
+        # one block of k.
+        before, k_is_known = f.variable(), f.variable()
+        f.set(before, -1)
+        f.set(k_is_known, 0)
+        has_one_k_block = f.emit(f"zext i1 {f.test('sle', p['k'], p['k_block'])} to i64")
         self.table(f, space["lines"], self.tile.columns * self.sum_size, p["k_block"], p["k_block"])
         records = {name: f.at("%params", f.mul(p[f"lead_{name}"], 8)) for name in "ab"}
         led = {name: f.test("ne", p[f"lead_{name}"], 0) for name in "ab"}
@@ -319,7 +330,6 @@ class ContractionLibrary(BlockCalls):
             read = {
                 name: f.emit(f"select i1 {led[name]}, ptr {space['lead_' + name]}, ptr {starts[name]}") for name in "ab"
             }
-            positions("b", space["columns"], "n", n0, width, f.add(width, self.tile.columns))
             panels = f.div(f.add(width, self.tile.columns - 1), self.tile.columns)
             whole = f.div(width, self.tile.columns)
 
@@ -334,7 +344,12 @@ class ContractionLibrary(BlockCalls):
 
                 f.when(f.emit(f"and i1 {conditions['b']}, {f.test('slt', j, whole)}"), ask)
 
-            f.loop(0, panels, 1, look_at_panel)
+            def look_at_columns() -> None:
+                positions("b", space["columns"], "n", n0, width, f.add(width, self.tile.columns))
+                f.loop(0, panels, 1, look_at_panel)
+                f.set(before, n0)
+
+            f.when(f.test("ne", n0, f.get(before)), look_at_columns)
             in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.result_size))
             c = f.emit(f"select i1 {conditions['c']}, ptr {in_place}, ptr {space['c']}")
             c_row = f.choose(conditions["c"], p["c_row_step"], f.mul(p["n_block"], self.sum_size))
@@ -344,8 +359,19 @@ class ContractionLibrary(BlockCalls):
                 add = f.emit(f"zext i1 {f.test('ne', k0, 0)} to i64")
                 is_last = f.test("sge", f.add(k0, count), p["k"])
                 f.when(led["b"], lambda: compute("b", n0, width, k0, count))
-                positions("b", space["kb"], "k", k0, count, count)
-                f.line(f"call void @is_run(ptr {k_run_b}, ptr {space['kb']}, i64 {count})")
+
+                def look_at_k() -> None:
+                    positions("b", space["kb"], "k", k0, count, count)
+                    f.line(f"call void @is_run(ptr {k_run_b}, ptr {space['kb']}, i64 {count})")
+
+                    def look_at_a() -> None:
+                        positions("a", space["ka"], "k", k0, count, count)
+                        f.line(f"call void @is_run(ptr {k_run_a}, ptr {space['ka']}, i64 {count})")
+
+                    f.when(conditions["a"], lambda: None, look_at_a)
+                    f.set(k_is_known, has_one_k_block)
+
+                f.when(f.test("eq", f.get(k_is_known), 0), look_at_k)
                 panel_bytes = f.mul(count, self.tile.columns * self.sum_size)
 
                 def pack_b(j: str) -> None:
@@ -356,12 +382,6 @@ class ContractionLibrary(BlockCalls):
                     )
 
                 f.loop(0, panels, 1, lambda j: f.when(f.test("eq", f.word(space["panels"], j), 0), lambda: pack_b(j)))
-
-                def pack_a_setup() -> None:
-                    positions("a", space["ka"], "k", k0, count, count)
-                    f.line(f"call void @is_run(ptr {k_run_a}, ptr {space['ka']}, i64 {count})")
-
-                f.when(conditions["a"], lambda: None, pack_a_setup)
 
                 def rows(r0: str) -> None:
                     here = f.min(p["row_block"], f.sub(height, r0))

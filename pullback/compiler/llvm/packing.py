@@ -67,7 +67,7 @@ class Packing:
         """The functions: offsets, and a copy for each size of panel."""
         tile = self.tile
         sizes = sorted({tile.rows, tile.few_rows, tile.columns})
-        found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._bend()]
+        found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._bend(), self._ragged()]
         found += [self._pack(size) for size in sizes]
         return [*found, self._pack_wide()] if self._packs_wide else found
 
@@ -156,6 +156,25 @@ class Packing:
         f.set("%out", f.choose(f.test("eq", f.get(bends), 1), f.get(last), 0))
         return f.text()
 
+    def _ragged(self) -> str:
+        """How many of ``count`` offsets follow each other where the others are the last of these again: the end of a
+        matrix within a panel. 0 where it is otherwise."""
+        f = self.function("ragged", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
+        run, wrong = f.variable(), f.variable()
+        f.set(run, 1)
+        f.set(wrong, 0)
+
+        def look(i: str) -> None:
+            step = f.sub(f.word("%offsets", i), f.word("%offsets", f.sub(i, 1)))
+            goes_on = f.emit(f"and i1 {f.test('eq', f.get(run), i)}, {f.test('eq', step, self.size)}")
+            f.set(run, f.add(f.get(run), f.emit(f"zext i1 {goes_on} to i64")))
+            jumps = f.emit(f"xor i1 {goes_on}, {f.test('ne', step, 0)}")
+            f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {f.emit(f'zext i1 {jumps} to i64')}"))
+
+        f.loop(1, "%count", 1, look)
+        f.set("%out", f.choose(f.test("eq", f.get(wrong), 0), f.get(run), 0))
+        return f.text()
+
     # -- packing ------------------------------------------------------------------------------------------------------
 
     def _pack(self, rows: int) -> str:
@@ -240,9 +259,30 @@ class Packing:
             f.loop(0, "%count", 1, one)
             f.set(packed, "%count")
 
+        def part_of_a_run() -> None:
+            base = f.at("%base", f.word("%rows", 0))
+            kind = f.b.type("i1")
+            masks = []
+            for first in range(0, rows, self.tile.lanes):
+                mask = f.variable(kind)
+                f.set(mask, f.b.mask_below(f.max(f.sub(f.get(bend), first), 0)).ref, kind)
+                masks.append((first, mask))
+
+            def one(k: str) -> None:
+                source, out = f.at(base, f.word("%ks", k)), f.at("%out", f.mul(k, step))
+                for first, mask in masks:
+                    value = f.b.load(self.dtype, f.at(source, first * self.size), Value(f.get(mask, kind), "i1"))
+                    f.b.store(self.sum_dtype, f.at(out, first * self.sum_size), value)
+
+            f.loop(0, "%count", 1, one)
+            f.set(packed, "%count")
+
         def across() -> None:
             f.when(f.test("ne", "%k_run", 0), along_k)
             if rows == self.tile.columns:
+                f.line(f"call void @ragged(ptr {bend}, ptr %rows, i64 {rows})")
+                ends = f.test("sgt", f.get(bend), 1)
+                f.when(f.emit(f"and i1 {ends}, {f.test('eq', f.get(packed), 0)}"), part_of_a_run)
                 f.line(f"call void @bend(ptr {bend}, ptr %rows, i64 {rows})")
                 bends_once = f.test("ne", f.get(bend), 0)
                 f.when(f.emit(f"and i1 {bends_once}, {f.test('eq', f.get(packed), 0)}"), two_runs)
