@@ -502,7 +502,8 @@ class Fuser:
             except NotAffineError as error:
                 self.copy_of(error.value)
                 continue
-            if base.kind in ("literal", "leaf"):
+            is_free_gather = base.kind == "gather" and base.id in self.free
+            if base.kind in ("literal", "leaf") or (is_free_gather and _is_permuted(domain, strides)):
                 return self.copy_of(value), 0, row_major(domain)
             self.ensure_placed(base)
             return base, offset, strides
@@ -526,6 +527,19 @@ class Fuser:
         group = self.new_group("contraction", [value], [plan.left.base, plan.right.base])
         group.contraction = plan
         group.target = value
+
+
+def _is_permuted(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether an array of these strides holds the elements of ``shape`` once each, but in another order than row-major:
+    what a gather finds is then better stored as its reader has it, which costs the gather nothing."""
+    moving = [(stride, extent) for stride, extent in zip(strides, shape, strict=True) if extent > 1]
+    expected = 1
+    for stride, extent in sorted(moving):
+        if stride != expected:
+            return False
+        expected *= extent
+    return moving != sorted(moving, reverse=True)
+
 
 def fuse(builder: ValueBuilder, outputs: list[Value]) -> Fuser:
     """Place all values; outputs and operands of library calls get buffers."""

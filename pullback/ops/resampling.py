@@ -7,7 +7,7 @@ gradient adds up by scattered writes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from .custom import Rule, custom_call, custom_result
 from .family import Array
 from .indexing import gather
 from .reduction import reduce_sum
+
+MAX_UNROLLED = 8  # taps up to which each is code of its own
 
 
 class Taps:
@@ -86,18 +88,30 @@ def _resample(x: Node, axis: int, taps: Taps) -> Node:
         return leaf.full(shape, 0, x.dtype)
     x = movement.reshape(x, (size_of(front), extent, size_of(back)))
     positions, weights = taps.filled
-    chosen = gather(x, [leaf.data(positions.T)], (1,))
-    chosen = movement.permute(chosen, (0, 2, 1, 3))  # taps, what is in front, results, what is behind
+    if positions.shape[1] <= MAX_UNROLLED:
+        # Tap by tap: a loop over few of them would cost more than they do.
+        parts = [_weighted(_chosen(x, positions[:, tap]), weights[:, tap]) for tap in range(positions.shape[1])]
+        return movement.reshape(reduce(e.add, parts), shape)
+    chosen = movement.permute(gather(x, [leaf.data(positions.T)], (1,)), (0, 2, 1, 3))
+    return movement.reshape(reduce_sum(_weighted(chosen, weights.T), (0,)), shape)
+
+
+def _chosen(x: Node, positions: Array) -> Node:
+    """What lies at ``positions`` of the middle of three axes."""
+    return movement.permute(gather(x, [leaf.data(np.ascontiguousarray(positions))], (1,)), (1, 0, 2))
+
+
+def _weighted(chosen: Node, weights: Array) -> Node:
+    """``chosen``, of shape (..., front, results, back), times ``weights``, of shape (..., results)."""
+
+    def table(values: Array) -> Node:
+        return leaf.data(np.ascontiguousarray(values)[..., None, :, None])
+
     if (weights != 1).any():
-        chosen = e.multiply(chosen, _table(weights.astype(x.dtype.numpy)))
+        chosen = e.multiply(chosen, table(weights.astype(chosen.dtype.numpy)))
     if (weights == 0).any():  # results of nothing: their whole rows are 0
-        chosen = e.where(_table(weights != 0), chosen, 0)
-    return movement.reshape(chosen if chosen.shape[0] == 1 else reduce_sum(chosen, (0,)), shape)
-
-
-def _table(values: Array) -> Node:
-    results, taps = values.shape
-    return leaf.data(np.ascontiguousarray(values.T).reshape(taps, 1, results, 1))
+        chosen = e.where(table(weights != 0), chosen, 0)
+    return chosen
 
 
 class _ResampleRule(Rule):
