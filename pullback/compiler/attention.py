@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .contraction import Operand
-from .llvm.attention import GROUPS, PARAMETERS, attention_ir, attention_name
+from .llvm.attention import attention_ir, attention_name
+from .llvm.attention_parts import GROUPS, PARAMETERS
 from .llvm.contraction import group_words
 from .llvm.packing import tile_for
 from .llvm.target import Target
+from .llvm.values import STORAGE_SIZE
 from .products import Axis, collapsed, rounded_up
 from .values import Value
 from .views import row_major
@@ -21,7 +23,8 @@ from .views import row_major
 if TYPE_CHECKING:
     from .fuse import Fuser
 
-MAX_ROWS = 256  # queries of a task: keys and values are packed once for all of them
+# Queries for all of which keys and values are packed once, forward (where they are a task) and backward.
+MAX_ROWS = {False: 512, True: 256}
 # Rows and keys of a block of scores, forward and backward: the cache next to the core's own holds it.
 BLOCK = {False: (48, 512), True: (96, 256)}
 EVERYTHING = 1 << 40  # a bound that bounds nothing
@@ -58,45 +61,49 @@ class AttentionPlan:
 
     def launch(self, dtype: str, places: list[tuple[int, int]], result: tuple[int, int], target: Target) -> Launch:
         """``places``: slot and byte offset of each operand's first element; ``result``: of the result's."""
-        size = 4 if dtype == "float32" else 8
+        size, sum_size = STORAGE_SIZE[dtype], 8 if dtype == "float64" else 4
         tile = tile_for(target, dtype)
         rows, items = self.shared * self.queries, self.batch * self.heads // self.shared
         part, key_block = BLOCK[self.backward]
         key_block = min(key_block, rounded_up(self.keys, tile.columns))
-        part = min(part, rows)
-        row_block = min(rows, MAX_ROWS)
+        part = min(rounded_up(part, tile.rows), rows)  # whole tiles: parts are packed one behind the other
+        row_block = min(rows, MAX_ROWS[self.backward] // part * part)
         if not self.backward:
             # Rows do not depend on each other: blocks so small that every thread has some.
             wanted = max(1, 2 * get_num_threads() // max(items, 1))
             row_block = min(row_block, max(part, rounded_up(-(-rows // wanted), part)))
         row_blocks = -(-rows // row_block)
-        values = {**dict.fromkeys(PARAMETERS, 0), **self._places(places, result, size)}
+        score_row = (key_block + 16) * sum_size  # not a multiple of what a cache's ways are apart
+        values = {**dict.fromkeys(PARAMETERS, 0), **self._places(places, result, size, sum_size)}
         values |= {
             "rows": rows, "queries": self.queries, "keys": self.keys, "depth": self.depth, "width": self.width,
             "row_block": row_block, "row_blocks": row_blocks, "part": part, "key_block": key_block,
-            "k_row": self.strides[1][2] * size, "v_row": self.strides[2][2] * size, "scale": _bits(self.scale, size),
-            "low": self.low, "high": self.high,
+            "score_row": score_row, "k_row": self.strides[1][2] * size, "v_row": self.strides[2][2] * size,
+            "scale": _bits(self.scale, sum_size), "low": self.low, "high": self.high,
         }  # fmt: skip
         if self.mask != "none":
-            values["mask_step"] = self.strides[3][3] * (1 if self.mask == "choose" else size)
+            values["mask_step"] = self.strides[3][3] * (1 if self.mask == "choose" else sum_size)
         depth, width = rounded_up(self.depth, tile.columns), rounded_up(self.width, tile.columns)
         table = row_block + 2 * tile.rows
-        longest = max(part, key_block) + 2 * tile.rows
         scratch = 0
-        for name, nbytes in {
-            "q_rows": 8 * table, "out_rows": 8 * table, "mask_rows": 8 * table,
-            "key_rows": 8 * (key_block + 2 * tile.rows), "value_rows": 8 * key_block, "depth": 8 * depth,
-            "width": 8 * width, "part": 8 * part,
-            "a": longest * max(self.depth, self.width, part) * size, "b": part * max(depth, width) * size,
-            "keys": key_block * self.depth * size,
-            "values": key_block * (2 * max(width, depth) if self.backward else width) * size,
-            "scores": part * key_block * size, "second": part * key_block * size * self.backward,
-            "sums": row_block * (depth if self.backward else width) * size,
-            "key_sums": self.keys * depth * size * self.backward,
-            "value_sums": self.keys * width * size * self.backward,
-            "largest": row_block * size, "total": row_block * size,
-            "lines": 8 * max(self.depth, self.width, part, key_block),
-        }.items():  # fmt: skip
+        numbers = {
+            "q": table * self.depth, "keys": key_block * self.depth, "scores": part * score_row // sum_size,
+            "largest": row_block, "total": row_block,
+        }  # fmt: skip
+        if self.backward:
+            numbers |= {
+                "dout": table * self.width, "q_panels": row_block * depth, "dout_panels": row_block * width,
+                "values": key_block * self.width, "keys_again": key_block * depth, "second": numbers["scores"],
+                "sums": row_block * depth, "key_sums": self.keys * depth, "value_sums": self.keys * width,
+            }  # fmt: skip
+        else:
+            numbers |= {"values": key_block * width, "sums": row_block * width}
+        tables = {
+            "q_rows": table, "out_rows": table, "mask_rows": table, "key_rows": key_block, "value_rows": key_block,
+            "depth": depth, "width": width, "lines": max(self.depth, self.width, part, key_block),
+        }  # fmt: skip
+        sizes = {name: 8 * count for name, count in tables.items()}
+        for name, nbytes in (sizes | {name: sum_size * count for name, count in numbers.items()}).items():
             values[f"at_{name}"] = scratch
             scratch += rounded_up(nbytes, 64) + 128  # a vector may be written behind a panel
         params = [*values.values()]
@@ -105,15 +112,17 @@ class AttentionPlan:
         address = _function(dtype, self.mask, self.backward, target)
         return Launch(address, params, items if self.backward else items * row_blocks, 1, scratch)
 
-    def _places(self, places: list[tuple[int, int]], result: tuple[int, int], size: int) -> dict[str, int]:
-        outputs = self.batch * self.heads * self.queries * self.width * size
+    def _places(
+        self, places: list[tuple[int, int]], result: tuple[int, int], size: int, sum_size: int
+    ) -> dict[str, int]:
+        outputs = self.batch * self.heads * self.queries * self.width * sum_size
         found = dict(zip(("q", "k", "v"), places))
         if self.mask != "none":
             found["mask"] = places[-1]
         if self.backward:
             found["out"], found["dout"] = places[3:5]
-            q_bytes = self.batch * self.heads * self.queries * self.depth * size
-            k_bytes = self.batch * self.heads // self.shared * self.keys * self.depth * size
+            q_bytes = self.batch * self.heads * self.queries * self.depth * sum_size
+            k_bytes = self.batch * self.heads // self.shared * self.keys * self.depth * sum_size
             slot, start = result
             found |= {"dq": result, "dk": (slot, start + q_bytes), "dv": (slot, start + q_bytes + k_bytes)}
         else:
@@ -126,13 +135,13 @@ class AttentionPlan:
         (q_batch, q_head, q_row, _), (k_batch, k_head, *_), (v_batch, v_head, *_) = self.strides[:3]
         groups, shared = self.heads // self.shared, self.shared
         m_batch, m_head, m_row = (0, 0, 0) if self.mask == "none" else self.strides[3][:3]
-        unit = 1 if self.mask == "choose" else size
+        unit = 1 if self.mask == "choose" else max(size, 4)  # half types are masked in float32
         items: list[Axis] = [
             (self.batch, q_batch * size, k_batch * size, v_batch * size),
             (groups, q_head * shared * size, k_head * size, v_head * size),
         ]
         masks: list[Axis] = [(self.batch, m_batch * unit), (groups, m_head * shared * unit)]
-        rows: list[Axis] = [(shared, q_head * size, 0, m_head * unit), (self.queries, q_row * size, 0, m_row * unit)]
+        rows: list[Axis] = [(shared, q_head * size, m_head * unit), (self.queries, q_row * size, m_row * unit)]
         found = {"items": collapsed(items), "item_masks": collapsed(masks), "rows": collapsed(rows)}
         return [found[name] for name in GROUPS]
 

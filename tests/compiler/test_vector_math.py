@@ -13,6 +13,7 @@ from harness import TARGETS, compiled
 
 from pullback.compiler.llvm.scalar import emit
 from pullback.compiler.llvm.vector_math import UNARY
+from pullback.compiler.llvm.vector_math.exp_log import exp_or_zero
 
 #: the most that any result may be off, over all targets (the bound of the library is 2)
 BOUND = {
@@ -363,3 +364,16 @@ def test_pairs(name: str, target: str) -> None:
         x, y = pairs([0.0, -0.0, 1, -2.5, 1e30, INF, -INF, NAN], dtype)
         wanted = getattr(np, name)(x.astype(np.float64), y.astype(np.float64))
         np.testing.assert_allclose(run(name, dtype, target, x, y), wanted.astype(dtype), rtol=3e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_exp_or_zero_is_exp_without_subnormals(target, dtype):
+    kernel = compiled(target, (dtype,), dtype, lambda b, args: exp_or_zero(b, args[0]))
+    info = np.finfo(dtype)
+    least = float(np.log(info.tiny))
+    x = np.random.default_rng(0).uniform(least, 1.0, 10000).astype(dtype)
+    x[:3] = 0.0, -0.0, 1e-30
+    check("exp", x, kernel(x), np.exp(x.astype(np.longdouble)) if dtype == "float64" else np.exp(x.astype(np.float64)))
+    ends = np.array([-np.inf, info.min, 2 * least, least - 1, np.nan], dtype)
+    np.testing.assert_array_equal(kernel(ends), np.array([0, 0, 0, 0, np.nan], dtype))

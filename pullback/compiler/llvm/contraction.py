@@ -79,18 +79,19 @@ class ContractionLibrary(BlockCalls):
         tile = self.tile
         functions = self.packing()
         for rows in (tile.rows, tile.few_rows):
-            functions += [self._tile(rows, direct=False), self._tile(rows, direct=True)]
-        return [*functions, self._copy_tile(), self._row_panels(direct=False), self._row_panels(direct=True)]
+            functions += [self.tile_of(rows, ""), self.tile_of(rows, "direct")]
+        return [*functions, self._copy_tile(), self.row_panels(""), self.row_panels("direct")]
 
     # -- the register tile --------------------------------------------------------------------------------------------
 
-    def _tile(self, rows: int, direct: bool) -> str:
+    def tile_of(self, rows: int, access: str) -> str:
         """``rows`` rows of C by the tile's columns, of which ``valid`` rows exist in A; summed onto C if ``add``.
 
         ks: offsets of the rows of B, one for each k.
-        direct: A is read in place; its rows are ``a_row`` bytes apart and elements along k follow each other.
+        access: "" where A is packed. "direct": it is read in place; its rows are ``a_row`` bytes apart and elements
+            along k follow each other. "across": rows follow each other, and elements along k are ``a_row`` bytes apart.
         """
-        name = f"tile{rows}{'direct' if direct else ''}"
+        name = f"tile{rows}{access}"
         f = self.function(
             name, ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("ptr", "ks"), ("i64", "count"), ("ptr", "c"),
             ("i64", "c_row"), ("i64", "valid"), ("i64", "add"),
@@ -110,7 +111,7 @@ class ContractionLibrary(BlockCalls):
             f.set(total, "zeroinitializer", kind)
         last = f.sub("%valid", 1)
         starts = ["%a"]
-        if direct:
+        if access == "direct":
             starts += [f.at("%a", f.mul(f.min(row, last), "%a_row")) for row in range(1, rows)]
         one = b.at_width(1)
 
@@ -119,8 +120,10 @@ class ContractionLibrary(BlockCalls):
             at_b = f.at("%b", f.word("%ks", f.add(k, number)))
             columns = [b.load(self.sum_dtype, f.at(at_b, v * lanes * self.sum_size)) for v in range(vectors)]
             for row in range(rows):
-                if direct:
-                    address = f.at(f.at(starts[row], f.mul(k, self.size)), number * self.size)
+                if access == "direct":
+                    address = f.at(f.at(starts[row], f.mul(k, self.sum_size)), number * self.sum_size)
+                elif access == "across":
+                    address = f.at(f.at("%a", f.mul(f.add(k, number), "%a_row")), row * self.sum_size)
                 else:
                     packed = rows * self.sum_size
                     address = f.at(f.at("%a", f.mul(k, packed)), number * packed + row * self.sum_size)
@@ -169,28 +172,29 @@ class ContractionLibrary(BlockCalls):
         f.loop(0, "%rows", 1, row)
         return f.text()
 
-    def _row_panels(self, direct: bool) -> str:
+    def row_panels(self, access: str) -> str:
         """One panel of B against ``rows`` rows of A, in tiles of both heights."""
         f = self.function(
-            f"rows{'direct' if direct else ''}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("ptr", "ks"),
+            f"rows{access}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("ptr", "ks"),
             ("i64", "count"), ("ptr", "c"), ("i64", "c_row"), ("i64", "rows"), ("i64", "columns"), ("i64", "add"),
         )  # fmt: skip
         tall, few, _ = self.split_rows(f, "%rows")
         above = f.mul(tall, self.tile.rows)
-        suffix = "direct" if direct else ""
 
         corner = f.variable(f"[{self.tile.rows * self.tile.columns} x {LLVM_TYPE[REGISTER[self.sum_dtype]]}]")
         corner_row = self.tile.columns * self.sum_size
 
         def call(height: int, row: str) -> None:
-            step = "%a_row" if direct else f.mul("%count", self.sum_size)
+            # access: from row to row of A, a panel of which has all of k.
+            step: Scalar = "%a_row" if access == "direct" else self.sum_size
+            step = step if access else f.mul("%count", self.sum_size)
             a = f.at("%a", f.mul(row, step))
             c = f.at("%c", f.mul(row, "%c_row"))
             valid = f.min(f.sub("%rows", row), height)
 
             def tile(target: str, target_row: Scalar) -> None:
                 f.line(
-                    f"call void @tile{height}{suffix}(ptr {a}, i64 %a_row, ptr %b, ptr %ks, i64 %count, "
+                    f"call void @tile{height}{access}(ptr {a}, i64 %a_row, ptr %b, ptr %ks, i64 %count, "
                     f"ptr {target}, i64 {target_row}, i64 {valid}, i64 %add)"
                 )
 

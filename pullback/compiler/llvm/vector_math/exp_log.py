@@ -108,6 +108,20 @@ def exp(b: VectorBuilder, x: Value) -> Value:
     return scaled_exp(b, expm1_reduced(b, reduced, EXP_SHORT), reduced.n, reduced.shifted)
 
 
+def exp_or_zero(b: VectorBuilder, x: Value) -> Value:
+    """exp where it is a normal number, and 0 where it would be smaller; x is not above 80. As accurate, and cheaper."""
+    form = FORMATS[x.dtype]
+    least = b.const((1 - form.bias) * math.log(2), x.dtype)
+    reduced = reduce_exp(b, x)
+    e, one = expm1_reduced(b, reduced, EXP_SHORT), b.const(1, x.dtype)
+    if has_scalef(b, x.dtype):
+        found = scalef(b, b.add(e, one), reduced.n)
+    else:
+        power = power_of_two(b, b.sub(reduced.shifted, b.const(form.bias, x.dtype)))
+        found = b.fma(e, power, power) if b.target.has_fma else b.mul(b.add(e, one), power)
+    return b.select(b.cmp("lt", x, least), b.const(0, x.dtype), found)
+
+
 def reduce_exp2(b: VectorBuilder, x: Value, low: Value | None = None) -> ReducedExp:
     """Of x, or x + low, times log(2)."""
     dtype = x.dtype

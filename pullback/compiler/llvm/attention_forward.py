@@ -1,0 +1,200 @@
+"""Attention's native function forward. See attention.py."""
+
+from __future__ import annotations
+
+from .attention_parts import AttentionLibrary
+from .scalar import emit as emit_instruction
+from .values import LLVM_TYPE, Value
+from .vector_math.exp_log import exp_or_zero
+
+
+class ForwardLibrary(AttentionLibrary):
+    """Writes the functions of the forward direction."""
+
+    def module(self, name: str) -> str:
+        functions = [
+            *self.parts(), self.product(""), self.product("direct"), self.scaling(), self.filling(), self._row(),
+            self._forward(name),
+        ]  # fmt: skip
+        return "\n".join([*self.declares.values(), *functions])
+
+    def _row(self) -> str:
+        """One query's scores become weights: columns ``lo`` to ``hi`` count, ``padded`` are there. The sums at ``sums``
+        (``sum_bytes`` of them) and ``total`` are scaled to the new ``largest``."""
+        f = self.function(
+            "soften", ("ptr", "row"), ("i64", "lo"), ("i64", "hi"), ("i64", "padded"), ("ptr", "mask"),
+            ("i64", "mask_step"), ("ptr", "largest"), ("ptr", "total"), ("ptr", "sums"), ("i64", "sum_bytes"),
+        )  # fmt: skip
+        b, dtype, size, several = f.b, self.sum_dtype, self.sum_size, self.tile.vectors
+        kind, minus = b.type(self.register), b.const(float("-inf"), self.register)
+        step = self.tile.lanes * size
+
+        def some() -> None:
+            self.fill(f, "%row", 0, "%lo", is_minus_infinity=True)
+            self.fill(f, "%row", "%hi", "%padded", is_minus_infinity=True)
+            if self.mask != "none":
+                self.apply_mask(f)
+            best = [f.variable(kind) for _ in range(several)]
+            total = [f.variable(kind) for _ in range(several)]
+            for i in range(several):
+                f.set(best[i], minus.ref, kind)
+                f.set(total[i], "zeroinitializer", kind)
+
+            def compare(j: str) -> None:
+                # A NaN is no maximum; it gets into the total by its exponential.
+                for i, place in enumerate(best):
+                    score = b.load(dtype, f.at(f.at("%row", f.mul(j, size)), i * step))
+                    f.set(place, b.fmax(score, Value(f.get(place, kind), self.register)).ref, kind)
+
+            self.vectors(f, "%padded", compare, step=several)
+            found = Value(f.get(best[0], kind), self.register)
+            for place in best[1:]:
+                found = b.fmax(found, Value(f.get(place, kind), self.register))
+            before = b.load_scalar(dtype, "%largest")
+            now = b.combine("max", before, b.horizontal("max", found))
+            safe = b.select(b.cmp("eq", now, minus), b.const(0, self.register), now)
+            f.set(best[0], safe.ref, kind)
+
+            def exponentials(j: str) -> None:
+                largest = Value(f.get(best[0], kind), self.register)
+                for i, place in enumerate(total):
+                    at = f.at(f.at("%row", f.mul(j, size)), i * step)
+                    weight = exp_or_zero(b, b.sub(b.load(dtype, at), largest))
+                    b.store(dtype, at, weight)
+                    f.set(place, b.add(Value(f.get(place, kind), self.register), weight).ref, kind)
+
+            self.vectors(f, "%padded", exponentials, step=several)
+            added = Value(f.get(total[0], kind), self.register)
+            for place in total[1:]:
+                added = b.add(added, Value(f.get(place, kind), self.register))
+            added = b.horizontal("add", added)
+            b.store_scalar(dtype, "%largest", now)
+            grown = f.emit(f"fcmp une {LLVM_TYPE[self.register]} {b.first(before)}, {b.first(safe)}")
+            f.set(best[0], before.ref, kind)
+            f.set(best[1], safe.ref, kind)
+            f.set(total[0], added.ref, kind)
+
+            def rescale() -> None:
+                before, now = (Value(f.get(place, kind), self.register) for place in best[:2])
+                factor = exp_or_zero(b, b.sub(before, now))
+                f.set(best[0], factor.ref, kind)
+                added = Value(f.get(total[0], kind), self.register)
+                b.store_scalar(dtype, "%total", b.fma(b.load_scalar(dtype, "%total"), factor, added))
+
+                def vector(at: str) -> None:
+                    place = f.at("%sums", at)
+                    b.store(dtype, place, b.mul(b.load(dtype, place), Value(f.get(best[0], kind), self.register)))
+
+                f.loop(0, "%sum_bytes", step, vector)
+
+            def keep() -> None:
+                added = Value(f.get(total[0], kind), self.register)
+                b.store_scalar(dtype, "%total", b.add(b.load_scalar(dtype, "%total"), added))
+
+            f.when(grown, rescale, keep)
+
+        f.when(f.test("slt", "%lo", "%hi"), some, lambda: self.fill(f, "%row", 0, "%padded"))
+        return f.text()
+
+    def _forward(self, name: str) -> str:
+        """Tasks: blocks of rows of each item."""
+        f = self.function(
+            name, ("ptr", "slots"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("ptr", "scratch"), is_public=True
+        )
+        p, groups, space = self.start(f)
+        size = self.sum_size
+        bases = self.bases(f, p, ("q", "k", "v", "out", "lse"))
+        width_padded = self.padded(f, p["width"])
+        sum_bytes = f.mul(width_padded, size)
+        score_row = p["score_row"]
+
+        def task(t: str) -> None:
+            item, first = f.div(t, p["row_blocks"]), f.mul(f.rem(t, p["row_blocks"]), p["row_block"])
+            count = f.min(p["row_block"], f.sub(p["rows"], first))
+            start = self.item(f, groups, bases, item)
+            first_row = f.add(f.mul(item, p["rows"]), first)
+            self.row_tables(f, groups, space, first, count)
+            self.pack_queries(f, p, space, start["q"], count)
+            self.fill(f, space["largest"], 0, count, is_minus_infinity=True)
+            self.fill(f, space["total"], 0, count)
+            self.fill(f, space["sums"], 0, f.mul(count, width_padded))
+            lo, hi = self.span(f, p, first, count)
+
+            def keys(j0: str) -> None:
+                here, _, v, k_panel = self.keys(f, p, space, start, j0)
+                v_panel = self.pack_columns(
+                    f, space["values"], v, space["width"], p["width"], space["value_rows"], here, 0
+                )
+
+                def part(r0: str) -> None:
+                    rows = f.min(p["part"], f.sub(count, r0))
+                    reach, any_key = self.reached(f, p, f.add(first, r0), rows, j0, here)
+
+                    def work() -> None:
+                        columns = self.padded(f, reach)
+                        q = f.at(space["q"], f.mul(f.mul(r0, p["depth"]), size))
+                        self.call_product(
+                            f, space, "", q, 0, space["keys"], k_panel, p["depth"], space["scores"], score_row, rows,
+                            columns, 0,
+                        )  # fmt: skip
+
+                        def row(i: str) -> None:
+                            r = f.add(r0, i)
+                            lo_i, hi_i, mask = self.row_reach(f, p, space, start, first, r, j0, reach)
+                            f.line(
+                                f"call void @soften(ptr {f.at(space['scores'], f.mul(i, score_row))}, i64 {lo_i}, "
+                                f"i64 {hi_i}, i64 {columns}, ptr {mask}, i64 {p['mask_step']}, "
+                                f"ptr {f.at(space['largest'], f.mul(r, size))}, "
+                                f"ptr {f.at(space['total'], f.mul(r, size))}, "
+                                f"ptr {f.at(space['sums'], f.mul(r, sum_bytes))}, i64 {sum_bytes})"
+                            )
+
+                        f.loop(0, rows, 1, row)
+                        self.call_product(
+                            f, space, "direct", space["scores"], score_row, space["values"], v_panel, reach,
+                            f.at(space["sums"], f.mul(r0, sum_bytes)), sum_bytes, rows, p["width"], 1,
+                        )  # fmt: skip
+
+                    f.when(any_key, work)
+
+                f.loop(0, count, p["part"], part)
+
+            f.loop(self.block_of_keys(f, p, lo), hi, p["key_block"], keys)
+            out = f.at(bases["out"], f.mul(f.mul(first_row, p["width"]), size))
+            lse = f.at(bases["lse"], f.mul(first_row, size))
+            f.loop(0, count, 1, lambda i: f.line(
+                f"call void @finish(ptr {f.at(space['largest'], f.mul(i, size))}, "
+                f"ptr {f.at(space['total'], f.mul(i, size))}, ptr {f.at(space['sums'], f.mul(i, sum_bytes))}, "
+                f"i64 {p['width']}, ptr {f.at(out, f.mul(f.mul(i, p['width']), size))}, "
+                f"ptr {f.at(lse, f.mul(i, size))})"
+            ))  # fmt: skip
+
+        f.loop("%lo", "%hi", 1, task)
+        return self._finish() + f.text()
+
+    def _finish(self) -> str:
+        """A query's sums over its total, and the logarithm of the sum of exponentials; 0 where it saw no key."""
+        f = self.function(
+            "finish", ("ptr", "largest"), ("ptr", "total"), ("ptr", "sums"), ("i64", "width"), ("ptr", "out"),
+            ("ptr", "lse"),
+        )  # fmt: skip
+        b, dtype = f.b, self.sum_dtype
+        kind, zero = b.type(self.register), b.const(0, self.register)
+        total = b.load_scalar(dtype, "%total")
+        none = b.cmp("eq", total, zero)  # else the largest score alone adds 1
+        divisor = b.select(none, b.const(1, self.register), total)
+        log = emit_instruction(b, "log", dtype, (dtype,), [divisor])
+        b.store_scalar(dtype, "%lse", b.select(none, zero, b.add(b.load_scalar(dtype, "%largest"), log)))
+        kept = f.variable(kind)
+        f.set(kept, divisor.ref, kind)
+        gone = f.variable("i1")
+        f.set(gone, b.first(none), "i1")
+
+        def vector(j: str) -> None:
+            divisor = Value(f.get(kept, kind), self.register)
+            value = b.fdiv(b.load(dtype, f.at("%sums", f.mul(j, self.sum_size))), divisor)
+            value = b.select(b.splat(f.get(gone, "i1"), "i1"), zero, value)
+            b.store(dtype, f.at("%out", f.mul(j, self.sum_size)), value, b.mask_below(f.sub("%width", j)))
+
+        self.vectors(f, "%width", vector)
+        return f.text()

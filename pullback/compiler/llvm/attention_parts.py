@@ -1,0 +1,270 @@
+"""What the two directions of attention share: a launch's parameters, and where operands, keys and masks are.
+
+See attention.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .contraction import ContractionLibrary, group_words
+from .function import Function, Scalar
+from .target import Target
+from .values import LLVM_TYPE, Value
+
+#: A launch's parameters, in words, followed by the groups.
+PARAMETERS = (
+    "q_slot", "q_offset", "k_slot", "k_offset", "v_slot", "v_offset", "mask_slot", "mask_offset",
+    "out_slot", "out_offset", "lse_slot", "lse_offset",
+    "dout_slot", "dout_offset",  # backward only, as are the places of the gradients
+    "dq_slot", "dq_offset", "dk_slot", "dk_offset", "dv_slot", "dv_offset",
+    "rows", "queries", "keys", "depth", "width",  # rows: queries of all heads that share keys; elements of q, of v
+    # rows of a task, or between two packings of the keys; of one block of scores; bytes from row to row of scores
+    "row_block", "row_blocks", "part", "key_block", "score_row",
+    "k_row", "v_row", "mask_step", "scale", "low", "high",  # bytes from key to key; the scale's bits
+    "at_q_rows", "at_out_rows", "at_mask_rows", "at_key_rows", "at_value_rows", "at_depth", "at_width",
+    "at_q", "at_dout", "at_q_panels", "at_dout_panels", "at_keys", "at_values", "at_keys_again",
+    "at_scores", "at_second", "at_sums", "at_key_sums", "at_value_sums", "at_largest", "at_total", "at_lines",
+)  # fmt: skip
+#: Of items (batch and heads of keys): strides of q, k and v; then of the mask. Of rows: strides of q and the mask.
+GROUPS = ("items", "item_masks", "rows")
+_GROUP_WORDS = len(group_words([]))
+
+
+class AttentionLibrary(ContractionLibrary):
+    """Writes functions for one dtype of q, k and v and one kind of mask. All else is of the sums' dtype."""
+
+    def __init__(self, dtype: str, mask: str, target: Target) -> None:
+        super().__init__(dtype, target)
+        self.mask = mask
+
+    # -- pieces -------------------------------------------------------------------------------------------------------
+
+    def product(self, access: str) -> str:
+        """``rows`` rows of ``a`` times all panels of ``b``, which are ``panel`` bytes apart, to ``c``.
+
+        access: how ``a`` is read, see ``tile_of``.
+        """
+        f = self.function(
+            f"product{access}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "panel"), ("i64", "count"),
+            ("ptr", "c"), ("i64", "c_row"), ("i64", "rows"), ("i64", "columns"), ("i64", "add"), ("ptr", "lines"),
+        )  # fmt: skip
+        step = self.tile.columns * self.sum_size
+
+        def one(j: str) -> None:
+            b, c = f.at("%b", f.mul(j, "%panel")), f.at("%c", f.mul(j, step))
+            f.line(
+                f"call void @rows{access}(ptr %a, i64 %a_row, ptr {b}, ptr %lines, i64 %count, ptr {c}, i64 %c_row, "
+                f"i64 %rows, i64 {self.tile.columns}, i64 %add)"
+            )
+
+        f.loop(0, f.div(f.add("%columns", self.tile.columns - 1), self.tile.columns), 1, one)
+        return f.text()
+
+    def call_product(
+        self, f: Function, space: dict[str, str], access: str, a: str, a_row: Scalar, b: str, panel: str,
+        count: Scalar, c: str, c_row: str, rows: str, columns: str, add: int,
+    ) -> None:  # fmt: skip
+        f.line(
+            f"call void @product{access}(ptr {a}, i64 {a_row}, ptr {b}, i64 {panel}, i64 {count}, ptr {c}, "
+            f"i64 {c_row}, i64 {rows}, i64 {columns}, i64 {add}, ptr {space['lines']})"
+        )
+
+    def scaling(self) -> str:
+        """``count`` sums at ``at`` times ``scale``, in whole vectors."""
+        f = self.function("scale", ("ptr", "at"), ("i64", "count"), ("i64", "scale"))
+        scale = self.from_bits(f, "%scale")
+
+        def vector(j: str) -> None:
+            place = f.at("%at", f.mul(j, self.sum_size))
+            f.b.store(self.sum_dtype, place, f.b.mul(f.b.load(self.sum_dtype, place), scale))
+
+        self.vectors(f, "%count", vector)
+        return f.text()
+
+    def filling(self) -> str:
+        """Sums ``lo`` to ``hi`` of a row become the number whose bits are ``value``."""
+        f = self.function("fill", ("ptr", "row"), ("i64", "lo"), ("i64", "hi"), ("i64", "value"))
+        value = self.from_bits(f, "%value")
+        one = f.b.at_width(1)
+        single = one.splat(f.b.first(value), self.register)
+        whole = f.add("%lo", f.emit(f"and i64 {f.max(f.sub('%hi', '%lo'), 0)}, {-self.tile.lanes}"))
+
+        def place(j: str) -> str:
+            return f.at("%row", f.mul(j, self.sum_size))
+
+        self.vectors(f, whole, lambda j: f.b.store(self.sum_dtype, place(j), value), "%lo")
+        f.loop(whole, "%hi", 1, lambda j: one.store(self.sum_dtype, place(j), single))
+        return f.text()
+
+    def fill(self, f: Function, row: str, start: Scalar, stop: Scalar, is_minus_infinity: bool = False) -> None:
+        """Zeros, or -inf."""
+        infinity = 0xFF800000 if self.sum_size == 4 else -(1 << 52)
+        bits = infinity if is_minus_infinity else 0
+        f.line(f"call void @fill(ptr {row}, i64 {start}, i64 {stop}, i64 {bits})")
+
+    def vectors(self, f: Function, stop: Scalar, body: Callable[[str], None], start: Scalar = 0, step: int = 1) -> None:
+        """From ``start`` to ``stop`` in ``step`` vectors at a time."""
+        f.loop(start, stop, step * self.tile.lanes, body)
+
+    def from_bits(self, f: Function, bits: str) -> Value:
+        """The number whose bits are an i64's low ones, in every lane."""
+        scalar = LLVM_TYPE[self.register]
+        narrow = bits if self.sum_size == 8 else f.emit(f"trunc i64 {bits} to i32")
+        kind = "i64" if self.sum_size == 8 else "i32"
+        return f.b.splat(f.emit(f"bitcast {kind} {narrow} to {scalar}"), self.register)
+
+    def masked(self, f: Function, score: Value, j: Scalar, step: Scalar, lanes: Value | None) -> Value:
+        """The scores at column ``j`` with the mask, whose elements are ``step`` bytes apart: 0 or an element's size."""
+        b = f.b
+        dtype = "bool" if self.mask == "choose" else self.sum_dtype
+        if step == 0:
+            value = b.load_scalar(dtype, "%mask")
+        else:
+            value = b.load(dtype, f.at("%mask", f.mul(j, step)), lanes)
+        if self.mask == "choose":
+            return b.select(value, score, b.const(float("-inf"), self.register))
+        return b.add(score, value)
+
+    def apply_mask(self, f: Function) -> None:
+        """The mask onto the scores %lo to %hi of %row; those before and behind are -inf, and stay so."""
+        b = f.b
+        element = 1 if self.mask == "choose" else self.sum_size
+
+        def walk(step: int) -> None:
+            def vector(j: str, lanes: Value | None) -> None:
+                at = f.at("%row", f.mul(j, self.sum_size))
+                b.store(self.sum_dtype, at, self.masked(f, b.load(self.sum_dtype, at), j, step, lanes))
+
+            first = f.emit(f"and i64 %lo, {-self.tile.lanes}")
+            whole = f.emit(f"and i64 %hi, {-self.tile.lanes}")
+            self.vectors(f, whole, lambda j: vector(j, None), first)
+            self.vectors(f, "%hi", lambda j: vector(j, b.mask_below(f.sub("%hi", j))), whole)
+
+        f.when(f.test("eq", "%mask_step", 0), lambda: walk(0), lambda: walk(element))
+        if self.mask == "add":  # of an infinity or a NaN nothing may be left where a query does not reach
+            self.fill(f, "%row", 0, "%lo", is_minus_infinity=True)
+
+    # -- places -------------------------------------------------------------------------------------------------------
+
+    def start(self, f: Function) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+        """Parameters, addresses of the groups, and of the places in the scratch, whose tables of columns are filled."""
+        p = {name: f.word("%params", i) for i, name in enumerate(PARAMETERS)}
+        groups = {name: f.at("%params", 8 * (len(PARAMETERS) + i * _GROUP_WORDS)) for i, name in enumerate(GROUPS)}
+        space = {name[3:]: f.at("%scratch", p[name]) for name in PARAMETERS if name.startswith("at_")}
+        longest = f.max(f.max(p["depth"], p["width"]), f.max(p["part"], p["key_block"]))
+        step = self.tile.columns * self.sum_size
+        f.line(f"call void @table(ptr {space['lines']}, i64 {step}, i64 {longest}, i64 {longest})")
+        for name in ("depth", "width"):
+            padded = self.padded(f, p[name])
+            f.line(f"call void @table(ptr {space[name]}, i64 {self.size}, i64 {p[name]}, i64 {padded})")
+        return p, groups, space
+
+    def bases(self, f: Function, p: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
+        """Where operands and results begin, and the mask if there is one."""
+        found = {}
+        for name in names if self.mask == "none" else (*names, "mask"):
+            place = f.emit(f"getelementptr ptr, ptr %slots, i64 {p[name + '_slot']}")
+            found[name] = f.at(f.emit(f"load ptr, ptr {place}"), p[name + "_offset"])
+        return found
+
+    def item(self, f: Function, groups: dict[str, str], bases: dict[str, str], item: str) -> dict[str, str]:
+        """Where the operands of one item begin."""
+        start = {
+            name: f.at(bases[name], self._offset(f, groups["items"], column, item))
+            for column, name in enumerate(("q", "k", "v"))
+        }
+        if self.mask != "none":
+            start["mask"] = f.at(bases["mask"], self._offset(f, groups["item_masks"], 0, item))
+        return start
+
+    def row_tables(
+        self, f: Function, groups: dict[str, str], space: dict[str, str], first: str, count: str
+    ) -> None:
+        """Where rows of q and of the mask are."""
+        padded = f.add(count, 2 * self.tile.rows)
+        for column, name in ((0, "q_rows"), (1, "mask_rows")):
+            f.line(
+                f"call void @offsets(ptr {space[name]}, ptr {groups['rows']}, i64 {column}, i64 {first}, "
+                f"i64 {count}, i64 {padded})"
+            )
+
+    def pack_queries(
+        self, f: Function, p: dict[str, str], space: dict[str, str], q: str, count: str
+    ) -> None:
+        """All rows of q, scaled, as left operands of one part after the other."""
+
+        def part(r0: str) -> None:
+            rows = f.min(p["part"], f.sub(count, r0))
+            out = f.at(space["q"], f.mul(f.mul(r0, p["depth"]), self.sum_size))
+            table = f.at(space["q_rows"], f.mul(r0, 8))
+            self.pack_rows(f, out, q, table, rows, space["depth"], p["depth"], 1)
+
+        f.loop(0, count, p["part"], part)
+        total = f.mul(f.add(count, self.tile.rows + self.tile.few_rows), p["depth"])
+        f.line(f"call void @scale(ptr {space['q']}, i64 {total}, i64 {p['scale']})")
+
+    def keys(
+        self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], j0: str
+    ) -> tuple[str, str, str, str]:
+        """A block of keys, packed, with tables of its rows of k and v: how many keys, where k and v begin, and bytes
+        from panel to panel."""
+        here = f.min(p["key_block"], f.sub(p["keys"], j0))
+        padded = self.padded(f, here)
+        k, v = (f.at(start[name], f.mul(j0, p[f"{name}_row"])) for name in "kv")
+        for table, step in (("key_rows", "k_row"), ("value_rows", "v_row")):
+            f.line(f"call void @table(ptr {space[table]}, i64 {p[step]}, i64 {here}, i64 {padded})")
+        panel = self.pack_columns(f, space["keys"], k, space["key_rows"], here, space["depth"], p["depth"], 1)
+        return here, k, v, panel
+
+    def _offset(self, f: Function, group: str, column: int, index: str) -> str:
+        """Of one element of a group, in bytes."""
+        where = f.variable()
+        f.line(f"call void @offsets(ptr {where}, ptr {group}, i64 {column}, i64 {index}, i64 1, i64 1)")
+        return f.get(where)
+
+    def padded(self, f: Function, count: Scalar) -> str:
+        columns = self.tile.columns
+        return f.mul(f.div(f.add(count, columns - 1), columns), columns)
+
+    # -- what queries reach -------------------------------------------------------------------------------------------
+
+    def reached(
+        self, f: Function, p: dict[str, str], first: str, rows: str, j0: str, here: str
+    ) -> tuple[str, str]:
+        """How many keys of a block ``rows`` rows from ``first`` on reach, and whether they reach any."""
+        lo, hi = self.span(f, p, first, rows)
+        reach = f.min(f.sub(hi, j0), here)
+        begins = f.test("slt", lo, f.add(j0, here))
+        return reach, f.emit(f"and i1 {f.test('sgt', reach, 0)}, {begins}")
+
+    def row_reach(
+        self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], first: str, r: str,
+        j0: str, reach: str,
+    ) -> tuple[str, str, str]:  # fmt: skip
+        """Which columns of a block one row reaches, and its part of the mask."""
+        lo, hi = self._range(f, p, f.rem(f.add(first, r), p["queries"]))
+        lo, hi = f.max(f.sub(lo, j0), 0), f.min(f.max(f.sub(hi, j0), 0), reach)
+        if self.mask == "none":
+            return lo, hi, "null"
+        mask = f.at(start["mask"], f.word(space["mask_rows"], r))
+        return lo, hi, f.at(mask, f.mul(j0, p["mask_step"]))
+
+    def _range(self, f: Function, p: dict[str, str], query: str) -> tuple[str, str]:
+        """The keys that a query may attend to, as far as its place says."""
+        lo = f.max(f.min(f.add(query, p["low"]), p["keys"]), 0)
+        return lo, f.max(f.min(f.add(query, p["high"]), p["keys"]), 0)
+
+    def span(self, f: Function, p: dict[str, str], first: str, count: str) -> tuple[str, str]:
+        """The keys that any of ``count`` rows from ``first`` on may attend to. Rows run over the queries of one head
+        after the other: where they go on to the next one, it may be any key."""
+        begin = f.rem(first, p["queries"])
+        end = f.add(begin, f.sub(count, 1))
+        lo, _ = self._range(f, p, begin)
+        _, hi = self._range(f, p, end)
+        wraps = f.test("sge", end, p["queries"])
+        return f.choose(wraps, 0, lo), f.choose(wraps, p["keys"], hi)
+
+    def block_of_keys(self, f: Function, p: dict[str, str], lo: str) -> str:
+        """Blocks of keys begin at multiples of their size: sums do not depend on which queries share a task."""
+        return f.mul(f.div(lo, p["key_block"]), p["key_block"])
