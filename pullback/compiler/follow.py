@@ -2,7 +2,8 @@
 
 A map kernel that reads a product element for element (a bias, an activation, a residual, the mask of a ReLU's gradient)
 needs no launch of its own: the engine calls it on each block of rows that it has finished, on the same thread. Where
-nobody else reads the product, that is never written to memory as a whole.
+nobody else reads the product, that is never written to memory as a whole. So does a row kernel (a softmax, a norm, a
+sum or a position for each row) where whole rows make blocks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .groups import bits
 from .loops import Access, Kernel
-from .products import collapsed
+from .products import collapsed, whole_rows_fit
 from .values import Value
 from .views import row_major
 
@@ -44,7 +45,7 @@ def attach_followers(steps: list[Step], outputs: list[Value]) -> list[Step]:
             kernel = follower.kernel
             if candidate in gone or kernel is None or follower.contraction is not None or follower.group.stores:
                 continue
-            rows = _rows(kernel, product, plan.n)
+            rows = _rows(kernel, product, plan)
             if rows is None or order.leads_elsewhere_to(number, candidate):
                 continue
             step.kernel = rows
@@ -140,12 +141,14 @@ def _is_row_major(plan: ContractionPlan) -> bool:
     )
 
 
-def _rows(kernel: Kernel, product: Value, columns: int) -> Kernel | None:
-    """``kernel`` with loops over rows of ``columns`` elements, the last one along a row; None where it does not go over
-    ``product`` that way, or reads it elsewhere than where it is."""
-    if kernel.mode != "map" or kernel.scatter is not None or kernel.sides or kernel.checks or kernel.short:
+def _rows(kernel: Kernel, product: Value, plan: ContractionPlan) -> Kernel | None:
+    """``kernel`` with loops over the rows of ``product``, the last one along a row; None where it does not go over it
+    that way, or reads it elsewhere than where it is."""
+    if kernel.mode not in ("map", "row") or kernel.scatter is not None or kernel.sides or kernel.checks or kernel.short:
         return None
-    split = split_last(kernel, columns)
+    if kernel.mode == "row" and not _takes_whole_rows(kernel, product, plan):
+        return None
+    split = split_last(kernel, plan.n)
     if split is None:
         return None
     place = row_major(split.domain)
@@ -161,6 +164,13 @@ def _rows(kernel: Kernel, product: Value, columns: int) -> Kernel | None:
         if expression[0] in ("lookup", "shifted", "guarded") and mine.intersection(expression[1:4:2]):
             return None
     return split
+
+
+def _takes_whole_rows(kernel: Kernel, product: Value, plan: ContractionPlan) -> bool:
+    """Whether the kernel's rows are those of ``product``, and blocks of whole rows are as good as others."""
+    if kernel.chunks is not None or any(kernel.reduced[:-1]) or kernel.domain[-1] != plan.n:
+        return False
+    return whole_rows_fit(product.dtype.name, plan.m, plan.n, plan.k, plan.batch)
 
 
 def split_last(kernel: Kernel, columns: int) -> Kernel | None:

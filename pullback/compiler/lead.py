@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .blockwise import BlockCall, Lead
 from .follow import split_last
 from .loops import Kernel
-from .products import task_blocks
+from .products import takes_all_of_k, task_blocks
 from .values import Value
 from .views import row_major
 
@@ -45,7 +45,8 @@ def attach_leaders(steps: list[Step], outputs: list[Value]) -> list[Step]:
             if value.kind == "input" or value.id in kept or readers[value.id] != 1 or len(writers[value.id]) != 1:
                 continue
             (maker,) = writers[value.id]
-            kernel = _leader(maker, value, plan, number)
+            whole_rows = step.kernel is not None and step.kernel.mode == "row"
+            kernel = _leader(maker, value, plan, number, whole_rows)
             if kernel is None:
                 continue
             step.leads[number] = kernel
@@ -61,13 +62,15 @@ def lead_of(plan: ContractionPlan, number: int, kernel: Kernel, call: BlockCall)
     return Lead(call, kernel.domain[-1] * element, element, (free or 0) * element, (k or 0) * element)
 
 
-def _leader(maker: Step, value: Value, plan: ContractionPlan, number: int) -> Kernel | None:
+def _leader(maker: Step, value: Value, plan: ContractionPlan, number: int, whole_rows: bool) -> Kernel | None:
     """The kernel of ``maker`` with the loops that the engine wants; None where it is to be a launch of its own."""
     kernel = maker.kernel
     if kernel is None or maker.contraction is not None or maker.group.stores or maker.writes != [value]:
         return None
     columns = _row_length(plan, number)
-    if columns is None or kernel.mode != "map" or kernel.short or kernel.scatter is not None or kernel.sides:
+    if columns is None or kernel.mode not in ("map", "row") or kernel.short or kernel.sides:
+        return None
+    if kernel.mode == "row" and not _makes_rows_of_k(kernel, columns, plan, number):
         return None
     split = split_last(kernel, columns)
     if split is None:
@@ -75,7 +78,14 @@ def _leader(maker: Step, value: Value, plan: ContractionPlan, number: int) -> Ke
     (stored,) = [access for access in split.accesses if access.value is value]
     if stored.offset or stored.strides != row_major(split.domain):
         return None
-    return split if _pays(split, value, plan, number) else None
+    return split if _pays(split, value, plan, number, whole_rows) else None
+
+
+def _makes_rows_of_k(kernel: Kernel, columns: int, plan: ContractionPlan, number: int) -> bool:
+    """Whether the rows of a row kernel are rows of the operand along all of k, which the engine takes at once."""
+    _, k_step = plan.operand_steps(number)
+    rows = kernel.domain[-1] == columns == plan.k and not any(kernel.reduced[:-1]) and kernel.chunks is None
+    return rows and k_step == 1 and takes_all_of_k(plan.m, plan.k)
 
 
 def _row_length(plan: ContractionPlan, number: int) -> int | None:
@@ -104,9 +114,9 @@ def _row_length(plan: ContractionPlan, number: int) -> int | None:
     return columns if last < columns else None
 
 
-def _pays(kernel: Kernel, value: Value, plan: ContractionPlan, number: int) -> bool:
+def _pays(kernel: Kernel, value: Value, plan: ContractionPlan, number: int, whole_rows: bool) -> bool:
     """Whether it takes no longer to compute blocks of ``value`` as often as they are read than to keep them."""
-    m_block, n_block = task_blocks(plan.left.base.dtype.name, plan.m, plan.n, plan.k, plan.batch)
+    m_block, n_block = task_blocks(plan.left.base.dtype.name, plan.m, plan.n, plan.k, plan.batch, whole_rows)
     times = -(-plan.n // n_block) if number == 0 else -(-plan.m // m_block)
     computed = plan.batch * (plan.m, plan.n)[number] * plan.k * times
     if kernel.domain[-1] < SHORT_ROW and computed > SMALL:

@@ -24,6 +24,7 @@ MAX_K_BLOCK = 384  # a panel of B of that many rows stays in the cache next to t
 FEW_ROWS, THIN_K_BLOCK = 8, 64
 PACKED_A_BYTES = 144 << 10  # of a block of A, for the cache behind it
 MAX_COLUMNS = 512  # of a task
+MAX_WHOLE_COLUMNS = 1024  # of a task that owns whole rows
 MIN_TASK_FLOPS = 2 << 20  # some ten microseconds
 SMALL_BYTES = 96 << 10  # an operand that is read in place without harm
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -107,7 +108,7 @@ def product_launch(
     c_direct = single["m"] and single["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
     c_direct = c_direct and not (follow is not None and follow.only)
     m_block, n_block = _blocks(m, n, k, batch, tile, follow is not None and follow.whole)
-    k_block = _even_block(k, MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK, 8)
+    k_block = _k_block(m, k)
     row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (k_block * sum_size) // tile.rows * tile.rows))
     # An operand that is read once or twice, or that the caches hold, is not worth packing.
     a_direct = not widened and single["m"] and single["k"] and (k == 1 or a_k == size)
@@ -130,7 +131,7 @@ def product_launch(
         ("kb", k_block * 8),
         ("panels", 8 * (n_block // tile.columns + 1)),
         ("lines", k_block * 8),
-        ("c", 0 if c_direct else m_block * n_block * sum_size),
+        ("c", 0 if c_direct else (row_block if k_block >= k else m_block) * n_block * sum_size),
         ("lead_a", 0 if lead_a is None else lead_a.block_bytes(row_block, k_block)),
         ("lead_b", 0 if lead_b is None else lead_b.block_bytes(n_block, k_block)),
         ("call", max([8 * len(call.params) for call in calls], default=0)),
@@ -157,9 +158,26 @@ def product_launch(
     return Launch(_function(product.dtype, product.result, target), params, total, grain, scratch)
 
 
-def task_blocks(dtype: str, m: int, n: int, k: int, batch: int, target: Target | None = None) -> tuple[int, int]:
-    """Rows and columns of the blocks of C that are tasks."""
-    return _blocks(m, n, k, batch, _tile(dtype, target or host()))
+def task_blocks(dtype: str, m: int, n: int, k: int, batch: int, whole_rows: bool) -> tuple[int, int]:
+    """Rows and columns of the blocks of C that are tasks; ``whole_rows``: each of which owns whole rows."""
+    return _blocks(m, n, k, batch, _tile(dtype, host()), whole_rows)
+
+
+def takes_all_of_k(m: int, k: int) -> bool:
+    """Whether k is one block."""
+    return _k_block(m, k) >= k
+
+
+def _k_block(m: int, k: int) -> int:
+    return _even_block(k, MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK, 8)
+
+
+def whole_rows_fit(dtype: str, m: int, n: int, k: int, batch: int) -> bool:
+    """Whether tasks that own whole rows of C take about as long as others."""
+    tile = _tile(dtype, host())
+    if n <= _blocks(m, n, k, batch, tile)[1]:
+        return True
+    return n <= MAX_WHOLE_COLUMNS and batch * m >= 8 * get_num_threads() * tile.rows
 
 
 def _tile(dtype: str, target: Target) -> Tile:

@@ -35,12 +35,21 @@ CASES = {
     "batch": (lambda x, w, b: nn.gelu(x @ w + b), (MANY_X, MANY_W, BIAS)),
     "blocks of rows and columns": (lambda x, w: nn.silu(x @ w) + pb.arange(1100.0, dtype=x.dtype), (TALL_X, WIDE_W)),
     "column": (lambda x, w, r: (x @ w) * r[:, :1], (X, W, RESIDUAL)),
+    "softmax": (lambda x, w, b: nn.softmax(x @ w + b), (X, W, BIAS)),
+    "residual and norm": (lambda x, w, r: (lambda h: (h, nn.layer_norm(h, 90)))(r + x @ w), (X, W, RESIDUAL)),
+    "root of the mean square": (lambda x, w, b: nn.rms_norm(nn.gelu(x @ w), 90) * b, (X, W, BIAS)),
+    "a number for each row": (lambda x, w: pb.logsumexp(x @ w, axis=-1), (X, W)),
+    "extremes of rows": (lambda x, w: (x @ w, pb.max(x @ w, axis=-1), pb.argmin(x @ w, axis=-1)), (X, W)),
+    "running sums": (lambda x, w: pb.cumulative_sum(x @ w, axis=-1), (X, W)),
+    "rows of a batch": (lambda x, w: nn.softmax(x @ w * 0.5), (MANY_X, MANY_W)),
+    "rows of a folded batch": (lambda x, w: nn.softmax(x @ w), (MANY_X, W)),
+    "wide rows": (lambda x, w: nn.softmax(x @ w[:, :700] * 0.1), (TALL_X, WIDE_W)),
     "rows by index": (lambda x, w, r: (x @ w) + pb.take(r, pb.asarray([*range(69, -1, -1)]), axis=0), (X, W, RESIDUAL)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_followers_compute_what_they_would_by_themselves(name, dtype):
     function, arrays = CASES[name]
     arrays = [array.astype(dtype) for array in arrays]
@@ -59,7 +68,9 @@ def test_a_product_and_what_follows_it_are_one_launch(name):
 
 
 def test_what_needs_the_whole_product_does_not_follow():
-    assert steps(lambda x, w: nn.softmax(x @ w), X, W) == ["product", "row"]
+    assert steps(lambda x, w: nn.softmax(x @ w, axis=0), X, W) == ["product", "column"]
+    assert steps(lambda x, w: nn.softmax(x @ w), TALL_X, WIDE_W) == ["product", "row"]  # rows longer than a block
+    assert steps(lambda x, w: nn.softmax(x @ w, axis=(-2, -1)), MANY_X, MANY_W) == ["product", "row"]
     assert steps(lambda x, w: (x @ w)[::-1] * 2 + (x @ w), X, W) == ["product", "map"]
 
 
@@ -84,15 +95,16 @@ def test_two_products_that_follow_each_other_crosswise():
         np.testing.assert_allclose(mine.numpy(), want, rtol=1e-10, atol=1e-12)
 
 
-def test_the_same_bits_on_any_number_of_threads():
+@pytest.mark.parametrize("name", ["blocks of rows and columns", "wide rows", "softmax"])
+def test_the_same_bits_on_any_number_of_threads(name):
     before = pb.get_num_threads()
-    function, arrays = CASES["blocks of rows and columns"]
+    function, arrays = CASES[name]
     arrays = [array.astype(np.float32) for array in arrays]
     try:
         found = []
         for threads in (1, 2, 3, 7):
             pb.set_num_threads(threads)
-            found.append(pb.jit(lambda x, w: function(x, w))(*arrays).numpy())
+            found.append(pb.jit(lambda *operands: function(*operands))(*arrays).numpy())
     finally:
         pb.set_num_threads(before)
     for other in found[1:]:

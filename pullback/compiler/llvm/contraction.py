@@ -357,6 +357,8 @@ class ContractionLibrary(BlockCalls):
             in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.result_size))
             c = f.emit(f"select i1 {conditions['c']}, ptr {in_place}, ptr {space['c']}")
             c_row = f.choose(conditions["c"], p["c_row_step"], f.mul(p["n_block"], self.sum_size))
+            in_scratch = f.test("eq", p["c_direct"], 0)
+            again = f.emit(f"and i1 {in_scratch}, {f.test('sge', p['k_block'], p['k'])}")
 
             def block_of_k(k0: str) -> None:
                 count = f.min(p["k_block"], f.sub(p["k"], k0))
@@ -401,7 +403,8 @@ class ContractionLibrary(BlockCalls):
                     a_row = f.choose(led["a"], field("a", "block_row"), p["a_row_step"])
                     direct = f.at(f.at(starts["a"], f.mul(f.add(m0, r0), a_row)), f.mul(k0, p["a_k_step"]))
                     direct = f.emit(f"select i1 {led['a']}, ptr {space['lead_a']}, ptr {direct}")
-                    c_here = f.at(c, f.mul(r0, c_row))
+                    # Rows that are complete after one block of k take the place of those before them.
+                    c_here = f.at(c, f.mul(f.choose(again, 0, r0), c_row))
 
                     def panel(j: str) -> None:
                         column = f.mul(j, self.tile.columns)
