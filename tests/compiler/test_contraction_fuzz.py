@@ -103,6 +103,12 @@ PROLOGUES: dict[str, Callable[[Any], Any]] = {
     "scaled": lambda x: x * 2 if x.dtype.kind != "b" else ~x,
     "positive": lambda x: pb.where(x > 0, x, pb.zeros_like(x)) if x.dtype.kind != "b" else x,
     "cast": lambda x: x.astype("int8").astype(x.dtype),
+    "positions": lambda x: x * (pb.arange(x.shape[-1]) % 2).astype(x.dtype) if x.ndim else x,
+    "less its row's largest": lambda x: x - pb.max(x, axis=-1, keepdims=True) if x.dtype.kind != "b" else x,
+    "running extremes": lambda x: pb.maximum(x, x[..., :1] - pb.min(x, axis=-1, keepdims=True))
+    if x.dtype.kind != "b"
+    else x,
+    "looked up": lambda x: pb.take(x + x, pb.asarray(np.arange(x.shape[0]) * 5 % x.shape[0]), axis=0),
 }
 
 # -- what is made of a product -----------------------------------------------------------------------------------------
@@ -121,6 +127,9 @@ EPILOGUES: dict[str, Callable[[Any, Fresh], Any]] = {
     "backwards": lambda c, data: c[::-1] if c.ndim else c,
     "transposed": lambda c, data: pb.permute_dims(c, tuple(range(c.ndim))[::-1]),
     "with its sum": lambda c, data: c + pb.max(c, axis=-1, keepdims=True) if c.ndim else c,
+    "less its row's largest": lambda c, data: c - pb.max(c, axis=-1, keepdims=True) if c.ndim else c,
+    "where its row's largest is": lambda c, data: c + pb.argmax(c, axis=-1)[..., None].astype(c.dtype) if c.ndim else c,
+    "rows' extremes": lambda c, data: pb.min(c + data(c.shape), axis=-1) if c.ndim > 1 else c,
     "columns' extremes": lambda c, data: pb.min(c, axis=0) if c.ndim > 1 else c,
     "rows by index": lambda c, data: c + pb.take(data((3, *c.shape[1:])), pb.arange(c.shape[0]) % 3, axis=0)
     if c.ndim
@@ -298,12 +307,33 @@ def test_states_that_products_are_added_to(names: Any, n: int, dtype: str) -> No
     assert_same(got, want)
 
 
-@examples(12)
+PREPARED: dict[str, Callable[[Any], Any]] = {
+    "none": lambda x: x,
+    "relu": nn.relu,
+    "gelu": nn.gelu,
+    "softmax": nn.softmax,
+    "norm": lambda x: nn.rms_norm(x, x.shape[-1]),
+    "looked up": lambda x: x[pb.arange(x.shape[0])[::-1]] * 2,
+}
+FINISHED: dict[str, Callable[[Any], Any]] = {
+    "none": lambda c: c,
+    "relu": lambda c: nn.relu(c) + 1,
+    "softmax": nn.softmax,
+    "norm": lambda c: nn.layer_norm(c, c.shape[-1]),
+    "logsumexp": lambda c: pb.logsumexp(c, axis=-1),
+    "sum": lambda c: pb.sum(c, axis=-1),
+}
+
+
+@examples(16)
 @given(
     st.tuples(*[st.integers(1, 400)] * 3), st.sampled_from(("mk,kn->mn", "km,nk->mn", "mk,nk->nm")),
-    st.sampled_from(("float32", "float64", "bfloat16")),
+    st.sampled_from(("float32", "float64", "bfloat16")), st.tuples(*[st.sampled_from(list(PREPARED))] * 2),
+    st.sampled_from(list(FINISHED)), st.booleans(),
 )  # fmt: skip
-def test_the_same_bits_on_any_number_of_threads(extents: Any, text: str, dtype: str) -> None:
+def test_the_same_bits_on_any_number_of_threads(
+    extents: Any, text: str, dtype: str, prologues: tuple[str, str], epilogue: str, wanted: bool
+) -> None:
     sizes = dict(zip("mnk", extents, strict=True))
     rng = np.random.default_rng(0)
     left, right = text.split("->")[0].split(",")
@@ -311,11 +341,17 @@ def test_the_same_bits_on_any_number_of_threads(extents: Any, text: str, dtype: 
         rng.standard_normal([sizes[c] for c in part]).astype(by_name(dtype).numpy) for part in (left, right)
     )
     before, found = pb.get_num_threads(), []
-    step = pb.jit(lambda a, b: (lambda c: [c, pb.maximum(c, 0) + 1])(pb.einsum(text, a, b)))
+    led = [PREPARED[name] for name in prologues]
+
+    def compute(a: Any, b: Any) -> list[Any]:
+        c = pb.einsum(text, led[0](a), led[1](b))
+        return [FINISHED[epilogue](c), *([c] if wanted else [])]
+
+    step = pb.jit(compute)
     try:
         for threads in (1, 2, 3, 7):
             pb.set_num_threads(threads)
-            for function in (step, pb.jit(lambda a, b: (lambda c: [c, pb.maximum(c, 0) + 1])(pb.einsum(text, a, b)))):
+            for function in (step, pb.jit(lambda a, b: compute(a, b))):
                 found.append([x.numpy().copy().view(np.uint8) for x in function(a, b)])
     finally:
         pb.set_num_threads(before)
@@ -407,10 +443,12 @@ class Fenced:
     st.sampled_from(("mk,kn->mn", "km,kn->mn", "mk,nk->nm", "km,nk->mn")),
     st.sampled_from(("float32", "float64", "float16", "int32")), st.booleans(),
     st.lists(st.sampled_from((slice(None), slice(None, None, -1), slice(None, None, 2))), min_size=2, max_size=2),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )  # fmt: skip
 def test_nothing_outside_an_operand_is_read(
-    sizes: tuple[int, int], k: int, text: str, dtype: str, at_end: bool, parts: list[slice]
+    sizes: tuple[int, int], k: int, text: str, dtype: str, at_end: bool, parts: list[slice], led: tuple[bool, ...]
 ) -> None:
+    """led: whether a kernel leads, of each operand; and whether one follows."""
     extents = {"m": sizes[0], "n": sizes[1], "k": k}
     left, right = text.split("->")[0].split(",")
     if dtype == "int32":
@@ -423,4 +461,7 @@ def test_nothing_outside_an_operand_is_read(
         fenced.append(Fenced(integers(tuple(shape), dtype, seed), at_end))
         read.append(pb.asarray(fenced[-1].array, copy=False)[rows])
     want = np.einsum(text, *[f.array[rows].astype(np.int64) for f, rows in zip(fenced, parts, strict=True)])
-    np.testing.assert_array_equal(pb.einsum(text, *read).numpy(), want)
+    read = [-x if is_led else x for x, is_led in zip(read, led)]
+    sign = (-1) ** sum(led)
+    product = pb.einsum(text, *read)
+    np.testing.assert_array_equal((-product if led[2] else product).numpy(), sign * want)
