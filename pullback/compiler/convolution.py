@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .values import Value, ValueBuilder
 
 FEW_TERMS = 64  # of channels and taps, or of positions, up to which they are unrolled where a group has one output
+FEW_OUTPUTS = 8  # a group, up to which the product reads windows where they are, if they follow each other
+MAX_BETWEEN = 1.3  # of the positions of a row, to the next row
 CHAINS = 4  # sums side by side, since each addition waits for the one before
 FEW_POSITIONS = 16  # up to so many, the images of a batch are columns of one product, and not a product each
 FEW_PHASES = 4  # up to so many, each phase is cropped by itself where there are more of its outputs than are wanted
@@ -290,6 +292,28 @@ class _Builder:
         return x
 
 
+    # -- few outputs a group -------------------------------------------------------------------------------------------
+
+    def flat_product(self, w: Value, x: Value, axes: list[_Axis], order: tuple[int, ...]) -> Value:
+        """The convolution of the padded ``x`` with the positions of its last two axes as one line, as the lines of
+        ``x`` are: what lies between one row and the next is computed, too, and passed by."""
+        rank = len(axes)
+        rows, columns = axes[-2:]
+        x = self.permute(x, inverse_permutation(order))
+        width = x.shape[-1]
+        x = self.permute(self.reshape(x, (*x.shape[:-2], x.shape[-2] * width)), order[:-1])
+        none = tuple([_Phases(0, 1, axis.sets[0].taps) for axis in axes[:-2]])
+        x = self.windows(x, axes[:-2], none)
+        # Here its axes are those of windows, but for one line instead of two axes of positions.
+        at = LEAD + rank - 2
+        across = spread_extent(columns.sets[0].taps, columns.gap)
+        x = self.apply("windows", (at, (rows.sets[0].taps - 1) * rows.gap * width + across, 1), x)
+        x = self.apply("windows", (len(x.shape) - 1, across, rows.gap * width), x)
+        x = self.along(x, len(x.shape) - 1, 0, across, columns.gap)
+        product = self.contract(w, self.reshape(x, (*x.shape[:at], 1, *x.shape[at:])), rank, True)
+        product = self.reshape(product, (*product.shape[:at], product.shape[at + 1]))
+        return self.apply("windows", (at, columns.count, width), product)
+
     # -- one output a group -------------------------------------------------------------------------------------------
 
     def binary(self, name: str, x: Value, y: Value) -> Value:
@@ -377,6 +401,15 @@ class _Builder:
         )
 
 
+def _is_flat(x: Value, axes: list[_Axis], order: tuple[int, ...]) -> bool:
+    """Whether the padded ``x`` has its last two axes last in memory, windows of them follow each other one by one, and
+    little lies between one row of positions and the next."""
+    if len(axes) < 2 or order[-2:] != (len(order) - 2, len(order) - 1):
+        return False
+    are_neighbours = all(axis.step == 1 and axis.spacing == 1 and min(axis.low, axis.high) >= 0 for axis in axes[-2:])
+    return are_neighbours and axes[-2].count > 1 and x.shape[-1] <= MAX_BETWEEN * axes[-1].count
+
+
 def convolution(
     b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
 ) -> Value:
@@ -420,5 +453,7 @@ def _convolution(build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], sh
             products[sets] = build.reshape(total, (*total.shape, *(1,) * len(axes)))
             continue
         is_batch = positions > max(FEW_POSITIONS, size_of([phases.taps for phases in sets]))
+        if is_batch and _is_flat(x, axes, order) and 1 < w.shape[1] <= FEW_OUTPUTS:
+            return build.flat_product(left, x, axes, order)
         products[sets] = build.contract(left, build.windows(x, axes, sets), len(axes), is_batch)
     return build.interleave(products, axes, outputs, order)

@@ -5,6 +5,7 @@ What engines are written on top of: where elements are, as tables of byte offset
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .function import Function, Scalar
@@ -196,47 +197,62 @@ class Packing:
         packed, bend = f.variable(), f.variable()
         f.set(packed, 0)
 
-        def one_by_one() -> None:
-            one = f.b.at_width(1)
+        lanes = self.tile.lanes
+        one = f.b.at_width(1)
 
-            def column(k: str) -> None:
-                source, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
-                for row in range(rows):
-                    value = one.load(self.dtype, f.at(source, f.word("%rows", row)))
-                    one.store(self.sum_dtype, f.at(out, row * self.sum_size), value)
+        def column(k: str) -> None:
+            source, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
+            for row in range(rows):
+                value = one.load(self.dtype, f.at(source, f.word("%rows", row)))
+                one.store(self.sum_dtype, f.at(out, row * self.sum_size), value)
 
-            f.loop(f.get(packed), "%count", 1, column)
+        def square(k: str) -> None:
+            """Steps k to k + lanes of all rows, whose offsets along k follow each other."""
+            base, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
+            for first in range(0, rows, lanes):
+                here = min(lanes, rows - first)
+                vectors = [f.b.load(self.dtype, f.at(base, f.word("%rows", first + row))) for row in range(here)]
+                vectors += [vectors[-1]] * (lanes - here)
+                for i, vector in enumerate(self._transpose(f, vectors)):
+                    target = f.at(out, i * step + first * self.sum_size)
+                    if here == lanes or rows < lanes:
+                        f.b.store(self.sum_dtype, target, vector)  # what it writes too much comes later in order
+                    else:
+                        self._store_part(f, target, vector, here)
 
         def along_k() -> None:
-            lanes = self.tile.lanes
             whole = f.emit(f"and i64 %count, {-lanes}")
-            base = f.at("%base", f.word("%ks", 0))
-
-            def square(k: str) -> None:
-                out = f.at("%out", f.mul(k, step))
-                for first in range(0, rows, lanes):
-                    here = min(lanes, rows - first)
-                    vectors = []
-                    for row in range(here):
-                        start = f.at(base, f.add(f.word("%rows", first + row), f.mul(k, self.size)))
-                        vectors.append(f.b.load(self.dtype, start))
-                    vectors += [vectors[-1]] * (lanes - here)
-                    for i, vector in enumerate(self._transpose(f, vectors)):
-                        target = f.at(out, i * step + first * self.sum_size)
-                        if here == lanes or rows < lanes:
-                            f.b.store(self.sum_dtype, target, vector)  # what it writes too much comes later in order
-                        else:
-                            self._store_part(f, target, vector, here)
-
             f.loop(0, whole, lanes, square)
             f.set(packed, whole)
+
+        def in_runs() -> None:
+            # The pixels of an image, row by row: squares as far as a row goes.
+            def advance() -> None:
+                k = f.get(packed)
+                first, wrong = f.word("%ks", k), f.variable()
+                last = f.sub(f.word("%ks", f.add(k, lanes - 1)), first)
+                f.set(wrong, f.sub(last, (lanes - 1) * self.size))
+
+                def look() -> None:
+                    for i in range(1, lanes - 1):
+                        difference = f.sub(f.sub(f.word("%ks", f.add(k, i)), first), i * self.size)
+                        f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {difference}"))
+
+                f.when(f.test("eq", f.get(wrong), 0), look)
+
+                def take(pack: Callable[[str], None], steps: int) -> None:
+                    pack(k)
+                    f.set(packed, f.add(k, steps))
+
+                f.when(f.test("eq", f.get(wrong), 0), lambda: take(square, lanes), lambda: take(column, 1))
+
+            f.repeat(lambda: f.test("sle", f.add(f.get(packed), lanes), "%count"), advance)
 
         def two_runs() -> None:
             # The rows of an image that is narrower than a panel: each lane from one of two places.
             first, second = f.word("%rows", 0), f.word("%rows", f.get(bend))
             base = f.at("%base", first)
             moved = f.at("%base", f.sub(second, f.mul(f.get(bend), self.size)))
-            lanes = self.tile.lanes
             masks = []
             for start in range(0, rows, lanes):
                 before = f.b.mask_below(f.max(f.sub(f.get(bend), start), 0))
@@ -286,7 +302,8 @@ class Packing:
                 f.line(f"call void @bend(ptr {bend}, ptr %rows, i64 {rows})")
                 bends_once = f.test("ne", f.get(bend), 0)
                 f.when(f.emit(f"and i1 {bends_once}, {f.test('eq', f.get(packed), 0)}"), two_runs)
-            one_by_one()
+            f.when(f.test("eq", f.get(packed), 0), in_runs)
+            f.loop(f.get(packed), "%count", 1, column)
 
         f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
         return f.text()
