@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..runtime import blas
 from .blockwise import BlockCall, Lead
 from .llvm.contraction import MAX_AXES
-from .products import DTYPES, Axis, Product, collapsed, extent_of, has_tile, product_launch
+from .products import DTYPES, NARROW, Axis, Product, collapsed, extent_of, has_tile, product_launch
 from .values import Value
 from .views import row_major
 
@@ -125,13 +125,28 @@ def plan_contraction(fuser: Fuser, value: Value) -> ContractionPlan:
     return plan
 
 
-def _narrow(value: Value) -> tuple[Value, ...]:
-    """The operands; half types that were widened to float32 as they were before: the engine widens them, too."""
-    if value.dtype.name == "float32" and all(v.name == "cast" for v in value.inputs):
-        sources = tuple(v.inputs[0] for v in value.inputs)
-        if sources[0].dtype is sources[1].dtype and sources[0].dtype.name in ("float16", "bfloat16"):
-            return sources
-    return value.inputs
+def narrow(fuser: Fuser, values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Operands; of one narrow type that was widened, as they were before: the engine widens them, too."""
+    found = {_cast_source(v).dtype for v in values}
+    if len(found) == 1 and found.pop().name in NARROW.get(values[0].dtype.name, ()):
+        return tuple(_before_cast(fuser, v) for v in values)
+    return values
+
+
+def _cast_source(value: Value) -> Value:
+    """What is cast under views; the value itself where nothing is."""
+    below = value
+    while below.kind == "view":
+        below = below.inputs[0]
+    return below.inputs[0] if below.name == "cast" else value
+
+
+def _before_cast(fuser: Fuser, value: Value) -> Value:
+    """Views of a cast as the same views of what it casts."""
+    if value.name == "cast":
+        return value.inputs[0]
+    below = _before_cast(fuser, value.inputs[0])
+    return fuser.builder.raw("view", value.name, value.op, (below,), value.attrs, value.shape, below.dtype)
 
 
 def _is_line(value: Value) -> bool:
@@ -148,7 +163,7 @@ def _read(fuser: Fuser, value: Value, copies: list[int], library: str) -> Contra
     contract, batch = value.attrs
     operands: list[Operand] = []
     strides = []
-    inputs = _narrow(value) if library == "engine" else value.inputs
+    inputs = narrow(fuser, value.inputs) if library == "engine" else value.inputs
     for number, operand in enumerate(inputs):
         free = _rest(operand, contract[number], batch[number])
         if number in copies:

@@ -15,7 +15,7 @@ from ..runtime.driver import Launch, get_num_threads
 from .blockwise import BlockCall, Lead
 from .llvm.blockwise import CALL
 from .llvm.contraction import contraction_ir, function_name, group_words
-from .llvm.packing import Tile, tile_for
+from .llvm.packing import Tile, steps_in_lane, sum_dtype_of, tile_for
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 
@@ -27,7 +27,13 @@ MAX_COLUMNS = 512  # of a task
 MAX_WHOLE_COLUMNS = 1024  # of a task that owns whole rows
 MIN_TASK_FLOPS = 2 << 20  # some ten microseconds
 SMALL_BYTES = 96 << 10  # an operand that is read in place without harm
-DTYPES = ("float32", "float64", "float16", "bfloat16")
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "uint32", "int64", "uint64")
+#: dtype of products -> narrower dtypes of operands that the engine widens itself, as it packs them
+NARROW = {
+    "float32": ("float16", "bfloat16"),
+    "int32": ("int8", "uint8", "int16", "uint16"),
+    "uint32": ("int8", "uint8", "int16", "uint16"),
+}
 
 Axis = tuple[int, ...]  # extent, then a stride in bytes for each operand that has the axis
 
@@ -37,7 +43,7 @@ class Product:
     """``C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n]``, each group a list of axes, outermost first.
 
     Strides in bytes: of batch axes in A, B and C, of m in A and C, of n in B and C, of k in A and B.
-    dtype: of A and B.   result: of C, which is that of A and B, or float32 for half types.
+    dtype: of A and B.   result: of C, which is that of A and B, or a wider one (see ``NARROW``).
     """
 
     dtype: str
@@ -99,8 +105,8 @@ def product_launch(
     if 0 in (m, n, batch):
         return Launch(_function(product.dtype, product.result, target), (), 0, 1)
     size = STORAGE_SIZE[product.dtype]
-    widened = product.dtype in ("float16", "bfloat16")
-    sum_dtype = "float32" if widened else product.dtype
+    sum_dtype, steps = sum_dtype_of(product.dtype), steps_in_lane(product.dtype, target)
+    widened = sum_dtype != product.dtype
     sum_size = STORAGE_SIZE[sum_dtype]
     tile = tile_for(target, sum_dtype)
     single = {name: len(getattr(product, name)) == 1 for name in "mnk"}
@@ -108,8 +114,9 @@ def product_launch(
     c_direct = single["m"] and single["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
     c_direct = c_direct and not (follow is not None and follow.only)
     m_block, n_block = _blocks(m, n, k, batch, tile, follow is not None and follow.whole)
-    k_block = _k_block(m, k)
-    row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (k_block * sum_size) // tile.rows * tile.rows))
+    k_block = _k_block(m, k, steps)
+    depth = -(-k_block // steps)
+    row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (depth * sum_size) // tile.rows * tile.rows))
     # An operand that is read once or twice, or that the caches hold, is not worth packing.
     a_direct = not widened and single["m"] and single["k"] and (k == 1 or a_k == size)
     a_direct = a_direct and (n_block <= 8 * tile.columns or m * k * size <= SMALL_BYTES)
@@ -122,8 +129,8 @@ def product_launch(
     calls = [found.call for found in leads if found is not None] + ([] if follow is None else [follow])
     places, scratch = {}, 0
     for name, nbytes in (
-        ("a", (row_block + tile.rows + tile.few_rows) * k_block * sum_size),
-        ("b", rounded_up(n_block, tile.columns) * k_block * sum_size),
+        ("a", (row_block + tile.rows + tile.few_rows) * depth * sum_size),
+        ("b", rounded_up(n_block, tile.columns) * depth * sum_size),
         ("rows", (row_block + 2 * tile.rows) * 8),
         ("columns", (n_block + tile.columns) * 8),
         ("out", n_block * 8),
@@ -168,8 +175,9 @@ def takes_all_of_k(m: int, k: int) -> bool:
     return _k_block(m, k) >= k
 
 
-def _k_block(m: int, k: int) -> int:
-    return _even_block(k, MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK, 8)
+def _k_block(m: int, k: int, steps: int = 1) -> int:
+    """Steps of k in a block, of whose panels each lane holds ``steps``."""
+    return _even_block(k, (MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK) * steps, 8)
 
 
 def whole_rows_fit(dtype: str, m: int, n: int, k: int, batch: int) -> bool:
@@ -182,7 +190,7 @@ def whole_rows_fit(dtype: str, m: int, n: int, k: int, batch: int) -> bool:
 
 def _tile(dtype: str, target: Target) -> Tile:
     """The register tile for operands of ``dtype``."""
-    return tile_for(target, "float32" if dtype in ("float16", "bfloat16") else dtype)
+    return tile_for(target, sum_dtype_of(dtype))
 
 
 def rounded_up(value: int, multiple: int) -> int:

@@ -339,9 +339,11 @@ def _smallest(dtype: DType) -> int | float:
 
 
 def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
-    """Products that are sums of products: of integers and bools, with one row or column, over one element.
+    """Products that are sums of products: of bools, with one row or column, over one element, and of all integers where
+    the engine has no register tile.
 
-    Half types are multiplied in float32 where nothing else does it.
+    Integers of less than 32 bits are multiplied in int32 where that is a product, half types in float32 where nothing
+    else does it.
     """
     from .. import dtypes
     from .products import DTYPES, has_tile
@@ -356,13 +358,17 @@ def _contract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
         [a for a in range(len(v.shape)) if a not in (*c, *d)] for v, c, d in zip(inputs, contract, batch, strict=True)
     ]
     extents = [math.prod(v.shape[a] for a in axes) for v, axes in (*zip(inputs, free), (x, contract[0]))]
-    has_product = dtype.name in ("float32", "float64") or (dtype.name in DTYPES and has_tile())
+    is_integer = dtype.kind in "iu"
+    has_product = dtype.name in ("float32", "float64") or (has_tile() and (dtype.name in DTYPES or is_integer))
     reads_once = (extents[0] == 1 and _overlaps(y)) or (extents[1] == 1 and _overlaps(x))
-    if has_product and not reads_once and not _is_sum(*extents):
+    is_sum = _is_sum(*extents) or (is_integer and 1 in extents)
+    has_product = has_product and not reads_once and not is_sum
+    is_narrow = dtype.itemsize < 4 and (dtype.kind == "f" or (is_integer and has_product))
+    if has_product and not (is_integer and is_narrow):
         return _in_parts(b, op, inputs, attrs, shape, dtype, node)
     cast = _ops()("cast")
-    if dtype.kind == "f" and dtype.itemsize < 4:
-        wide = dtypes.float32
+    if is_narrow:
+        wide = dtypes.int32 if is_integer else dtypes.float32
         operands = tuple([b.make(cast, (v,), (wide,), v.shape, wide, node) for v in inputs])
         product = b.make(op, operands, attrs, shape, wide, node)
         return b.make(cast, (product,), (dtype,), shape, dtype, node)

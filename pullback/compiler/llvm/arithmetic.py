@@ -155,8 +155,8 @@ class Arithmetic:
         return self.sub(self.const(0, x.dtype), x)
 
     def fma(self, x: Value, y: Value, z: Value) -> Value:
-        """x*y + z: fused where the target has the instruction, else rounded twice."""
-        if self.target.has_fma:
+        """x*y + z: fused where the target has the instruction, else rounded twice; integers wrap."""
+        if self.target.has_fma and is_float(x.dtype):
             return self.call("fma", x.dtype, x, y, z)
         return self.add(self.mul(x, y), z)
 

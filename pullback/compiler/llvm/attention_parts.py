@@ -34,6 +34,8 @@ _GROUP_WORDS = len(group_words([]))
 class AttentionLibrary(ContractionLibrary):
     """Writes functions for one dtype of q, k and v and one kind of mask. All else is of the sums' dtype."""
 
+    takes_pairs = False  # tiles multiply panels by scores, too
+
     def __init__(self, dtype: str, mask: str, target: Target) -> None:
         super().__init__(dtype, target)
         self.mask = mask

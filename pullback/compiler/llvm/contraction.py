@@ -15,11 +15,12 @@ cache: see blockwise.py.
 
 from __future__ import annotations
 
+from . import pairs
 from .blockwise import LEAD, BlockCalls
-from .function import Scalar
+from .function import Function, Scalar
 from .packing import UNROLL
 from .target import Target
-from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value
+from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value, is_float
 
 MAX_AXES = 6  # of a group
 _GROUP_WORDS = 1 + 4 * MAX_AXES  # count; for each axis its extent and up to three strides in bytes
@@ -52,7 +53,7 @@ def group_words(axes: list[tuple[int, ...]]) -> list[int]:
 
 
 def contraction_ir(dtype: str, target: Target, result: str | None = None) -> str:
-    """The module for operands of ``dtype``: float16 and bfloat16 are summed in float32, the others in themselves.
+    """The module for operands of ``dtype``.
 
     result: the dtype of what is stored: that of the operands, or that of the sums.
     """
@@ -69,25 +70,28 @@ class ContractionLibrary(BlockCalls):
 
     def text(self) -> str:
         """The module that computes whole contractions."""
-        functions = [*self.parts(), self._copy_out(), *self.block_calls(), self._contract()]
+        accesses = ("", "direct") if self.is_read_in_place else ("",)
+        functions = [*self.parts(accesses), self._copy_out(), *self.block_calls(), self._contract()]
         if self.result_size != self.size:
             functions.append(self.is_run("is_run_of_results", self.result_size))
         return "\n".join([*self.declares.values(), *functions])
 
-    def parts(self) -> list[str]:
-        """What other engines are made of, too: offsets, packing, tiles, and panels of rows."""
+    def parts(self, accesses: tuple[str, ...] = ("", "direct")) -> list[str]:
+        """What other engines are made of, too: offsets, packing, tiles, and panels of rows; ``accesses`` to A."""
         tile = self.tile
         functions = self.packing()
-        for rows in (tile.rows, tile.few_rows):
-            functions += [self.tile_of(rows, ""), self.tile_of(rows, "direct")]
-        return [*functions, self._copy_tile(), self.row_panels(""), self.row_panels("direct")]
+        for access in accesses:
+            functions += [self.tile_of(rows, access) for rows in (tile.rows, tile.few_rows)]
+            functions.append(self.row_panels(access))
+        return [*functions, self._copy_tile()]
 
     # -- the register tile --------------------------------------------------------------------------------------------
 
     def tile_of(self, rows: int, access: str) -> str:
         """``rows`` rows of C by the tile's columns, of which ``valid`` rows exist in A; summed onto C if ``add``.
 
-        ks: offsets of the rows of B, one for each k.
+        count: steps of k, or pairs of steps.
+        ks: offsets of the rows of B, one for each step.
         access: "" where A is packed. "direct": it is read in place; its rows are ``a_row`` bytes apart and elements
             along k follow each other. "across": rows follow each other, and elements along k are ``a_row`` bytes apart.
         """
@@ -118,7 +122,7 @@ class ContractionLibrary(BlockCalls):
         def step(k: str, number: int) -> None:
             """Multiply-adds for k + number."""
             at_b = f.at("%b", f.word("%ks", f.add(k, number)))
-            columns = [b.load(self.sum_dtype, f.at(at_b, v * lanes * self.sum_size)) for v in range(vectors)]
+            columns = [b.load(self.packed_dtype, f.at(at_b, v * lanes * self.sum_size)) for v in range(vectors)]
             for row in range(rows):
                 if access == "direct":
                     address = f.at(f.at(starts[row], f.mul(k, self.sum_size)), number * self.sum_size)
@@ -127,17 +131,19 @@ class ContractionLibrary(BlockCalls):
                 else:
                     packed = rows * self.sum_size
                     address = f.at(f.at("%a", f.mul(k, packed)), number * packed + row * self.sum_size)
-                value = b.splat(one.first(one.load(self.sum_dtype, address)), register)
+                value = b.splat(one.first(one.load(self.packed_dtype, address)), REGISTER[self.packed_dtype])
                 for v in range(vectors):
                     old = Value(f.get(sums[row][v], kind), register)
-                    f.set(sums[row][v], f.b.fma(value, columns[v], old).ref, kind)
+                    f.set(sums[row][v], self._multiply_add(f, value, columns[v], old).ref, kind)
 
         def several(k: str) -> None:
             for number in range(UNROLL):
                 step(k, number)
 
-        whole = f.emit(f"and i64 %count, {-UNROLL}")
-        f.loop(0, whole, UNROLL, several)
+        whole: Scalar = 0
+        if is_float(register):  # sums of integers over several steps LLVM regroups, into more than there are registers
+            whole = f.emit(f"and i64 %count, {-UNROLL}")
+            f.loop(0, whole, UNROLL, several)
         f.loop(whole, "%count", 1, lambda k: step(k, 0))
 
         def go_on() -> None:
@@ -149,6 +155,12 @@ class ContractionLibrary(BlockCalls):
         for place, total in cells:
             b.store(self.sum_dtype, place, Value(f.get(total, kind), register))
         return f.text()
+
+    def _multiply_add(self, f: Function, x: Value, y: Value, total: Value) -> Value:
+        """``total`` plus the products of the lanes of packed operands."""
+        if self.half is None:
+            return f.b.fma(x, y, total)
+        return pairs.multiply_add(f.b, self.half, x, y, total)
 
     def _copy_tile(self) -> str:
         """``rows`` by ``columns`` sums from ``source`` to ``target``."""
@@ -378,7 +390,8 @@ class ContractionLibrary(BlockCalls):
                     f.set(k_is_known, has_one_k_block)
 
                 f.when(f.test("eq", f.get(k_is_known), 0), look_at_k)
-                panel_bytes = f.mul(count, self.tile.columns * self.sum_size)
+                depth = self.depth_of(f, count)
+                panel_bytes = f.mul(depth, self.tile.columns * self.sum_size)
 
                 def pack_b(j: str) -> None:
                     f.line(
@@ -418,11 +431,14 @@ class ContractionLibrary(BlockCalls):
 
                         def call(suffix: str, a: str) -> None:
                             f.line(
-                                f"call void @rows{suffix}(ptr {a}, i64 {a_row}, ptr {b}, ptr {ks}, i64 {count}, "
+                                f"call void @rows{suffix}(ptr {a}, i64 {a_row}, ptr {b}, ptr {ks}, i64 {depth}, "
                                 f"ptr {c_panel}, i64 {c_row}, i64 {here}, i64 {valid}, i64 {add})"
                             )
 
-                        f.when(conditions["a"], lambda: call("direct", direct), lambda: call("", space["a"]))
+                        if self.is_read_in_place:
+                            f.when(conditions["a"], lambda: call("direct", direct), lambda: call("", space["a"]))
+                        else:
+                            call("", space["a"])
 
                     f.loop(0, panels, 1, panel)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from . import pairs
+from .builder import VectorBuilder
 from .function import Function, Scalar
 from .target import Target
 from .values import REGISTER, STORAGE_SIZE, Value
@@ -40,27 +42,41 @@ def tile_for(target: Target, dtype: str) -> Tile:
     return Tile(8, 4, 2, lanes) if target.has_fma else Tile(4, 2, 2, lanes)
 
 
-def _vectors(rows: int, lanes: int) -> list[tuple[int, int]]:
-    """``rows`` elements as vectors, none longer than ``lanes``: the first element and the lanes of each."""
-    found: list[tuple[int, int]] = []
-    first = 0
-    while first < rows:
-        width = min(lanes, 1 << (rows - first).bit_length() - 1)
-        found.append((first, width))
-        first += width
-    return found
+#: dtype of operands -> dtype of the sums of their products, where that is another
+_SUMS = {
+    "float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32",
+}  # fmt: skip
+
+
+def sum_dtype_of(dtype: str) -> str:
+    """The dtype in which products of ``dtype`` are summed."""
+    return _SUMS.get(dtype, dtype)
+
+
+def steps_in_lane(dtype: str, target: Target) -> int:
+    """How many steps of k a lane of a panel holds."""
+    return 1 if pairs.half_of(dtype, target) is None else 2
 
 
 class Packing:
-    """Writes the functions that pack operands of one dtype; half types are widened to float32."""
+    """Writes the functions that pack operands of one dtype. Those of narrow types are widened to what their products
+    are summed in, or lie in pairs (pairs.py).
+
+    takes_pairs: whether panels are in pairs where the target multiplies these.
+    """
+
+    takes_pairs = True
 
     def __init__(self, dtype: str, target: Target) -> None:
         self.dtype = dtype
         self.target = target
         self.size = STORAGE_SIZE[dtype]
         self.register = REGISTER[dtype]
-        self.sum_dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
-        self.sum_size = STORAGE_SIZE[self.sum_dtype]
+        self.sum_dtype = sum_dtype_of(dtype)
+        self.sum_size = STORAGE_SIZE[self.sum_dtype]  # of a lane, too
+        self.half = pairs.half_of(dtype, target) if self.takes_pairs else None
+        self.packed_dtype = self.sum_dtype if self.half is None else pairs.WORD  # of a lane
+        self.is_read_in_place = self.dtype == self.sum_dtype  # where elements follow each other
         self.tile = tile_for(target, self.sum_dtype)
         self.declares: dict[str, str] = {}
 
@@ -69,7 +85,7 @@ class Packing:
         tile = self.tile
         sizes = sorted({tile.rows, tile.few_rows, tile.columns})
         found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._bend(), self._ragged()]
-        found += [self._pack(size) for size in sizes]
+        found += [self._pack(size) if self.half is None else pairs.pack(self, self.half, size) for size in sizes]
         return [*found, self._pack_wide()] if self._packs_wide else found
 
     def function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:
@@ -192,7 +208,7 @@ class Packing:
         step = rows * self.sum_size
 
         def along_rows() -> None:
-            self._copy_runs(f, rows, _vectors(rows, self.tile.lanes))
+            self._copy_runs(f, rows, self.as_vectors(rows))
 
         packed, bend = f.variable(), f.variable()
         f.set(packed, 0)
@@ -203,7 +219,7 @@ class Packing:
         def column(k: str) -> None:
             source, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
             for row in range(rows):
-                value = one.load(self.dtype, f.at(source, f.word("%rows", row)))
+                value = self._load(one, f.at(source, f.word("%rows", row)))
                 one.store(self.sum_dtype, f.at(out, row * self.sum_size), value)
 
         def square(k: str) -> None:
@@ -211,14 +227,10 @@ class Packing:
             base, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
             for first in range(0, rows, lanes):
                 here = min(lanes, rows - first)
-                vectors = [f.b.load(self.dtype, f.at(base, f.word("%rows", first + row))) for row in range(here)]
+                vectors = [self._load(f.b, f.at(base, f.word("%rows", first + row))) for row in range(here)]
                 vectors += [vectors[-1]] * (lanes - here)
-                for i, vector in enumerate(self._transpose(f, vectors)):
-                    target = f.at(out, i * step + first * self.sum_size)
-                    if here == lanes or rows < lanes:
-                        f.b.store(self.sum_dtype, target, vector)  # what it writes too much comes later in order
-                    else:
-                        self._store_part(f, target, vector, here)
+                for i, vector in enumerate(self.transpose(f, vectors)):
+                    self.store_rows(f, f.at(out, i * step + first * self.sum_size), vector, here, rows)
 
         def along_k() -> None:
             whole = f.emit(f"and i64 %count, {-lanes}")
@@ -267,8 +279,8 @@ class Packing:
                 for number, pair in enumerate(masks):
                     at = number * lanes * self.size
                     low, high = (Value(f.get(mask, f.b.type("i1")), "i1") for mask in pair)
-                    here = f.b.load(self.dtype, f.at(f.at(base, offset), at), low)
-                    there = f.b.load(self.dtype, f.at(f.at(moved, offset), at), high)
+                    here = self._load(f.b, f.at(f.at(base, offset), at), low)
+                    there = self._load(f.b, f.at(f.at(moved, offset), at), high)
                     value = f.b.select(low, here, there)
                     f.b.store(self.sum_dtype, f.at(out, number * lanes * self.sum_size), value)
 
@@ -287,7 +299,7 @@ class Packing:
             def one(k: str) -> None:
                 source, out = f.at(base, f.word("%ks", k)), f.at("%out", f.mul(k, step))
                 for first, mask in masks:
-                    value = f.b.load(self.dtype, f.at(source, first * self.size), Value(f.get(mask, kind), "i1"))
+                    value = self._load(f.b, f.at(source, first * self.size), Value(f.get(mask, kind), "i1"))
                     f.b.store(self.sum_dtype, f.at(out, first * self.sum_size), value)
 
             f.loop(0, "%count", 1, one)
@@ -321,7 +333,7 @@ class Packing:
             f.line(f"call void @llvm.prefetch.p0(ptr {f.at(source, ahead)}, i32 0, i32 3, i32 1)")
             for first, lanes in vectors:
                 b = f.b.at_width(lanes)
-                value = b.load(self.dtype, f.at(source, first * self.size))
+                value = self._load(b, f.at(source, first * self.size))
                 b.store(self.sum_dtype, f.at(out, first * self.sum_size), value)
 
         def several(k: str) -> None:
@@ -336,7 +348,7 @@ class Packing:
     def _packs_wide(self) -> bool:
         """Whether whole vectors take fewer steps for a row of a high panel than narrow ones of just its length."""
         rows, lanes = self.tile.rows, self.tile.lanes
-        return -(-rows // lanes) < len(_vectors(rows, lanes))
+        return self.half is None and -(-rows // lanes) < len(self.as_vectors(rows))
 
     def _pack_wide(self) -> str:
         """The panel of ``packN`` for rows behind which the table has a vector more of them, in whole vectors: what they
@@ -360,16 +372,32 @@ class Packing:
         )
         return f.text()
 
-    def _store_part(self, f: Function, target: str, vector: Value, count: int) -> None:
-        """The first ``count`` lanes of a vector."""
-        for done, width in _vectors(count, self.tile.lanes):
+    def as_vectors(self, rows: int) -> list[tuple[int, int]]:
+        """``rows`` elements as vectors, none longer than the target's: the first element and the lanes of each."""
+        found, first = [], 0
+        while first < rows:
+            width = min(self.tile.lanes, 1 << (rows - first).bit_length() - 1)
+            found.append((first, width))
+            first += width
+        return found
+
+    def _load(self, b: VectorBuilder, address: str, mask: Value | None = None) -> Value:
+        """Elements of an operand, in the dtype of the sums."""
+        return b.cast(b.load(self.dtype, address, mask), REGISTER[self.sum_dtype])
+
+    def store_rows(self, f: Function, target: str, vector: Value, count: int, rows: int) -> None:
+        """The first ``count`` lanes of a vector, among those of a panel of ``rows``."""
+        if count == self.tile.lanes or rows < self.tile.lanes:
+            f.b.store(self.packed_dtype, target, vector)  # what it writes too much comes later in order
+            return
+        for done, width in self.as_vectors(count):
             narrow = f.b.at_width(width)
             order = ", ".join(f"i32 {i}" for i in range(done, done + width))
             lanes = f"<{width} x i32> <{order}>"
             part = f.emit(f"shufflevector {f.b.typed(vector)}, {f.b.type(vector.dtype)} poison, {lanes}")
-            narrow.store(self.sum_dtype, f.at(target, done * self.sum_size), Value(part, vector.dtype))
+            narrow.store(self.packed_dtype, f.at(target, done * self.sum_size), Value(part, vector.dtype))
 
-    def _transpose(self, f: Function, rows: list[Value]) -> list[Value]:
+    def transpose(self, f: Function, rows: list[Value]) -> list[Value]:
         """A square of vectors, transposed by exchanging ever larger blocks."""
         lanes = len(rows)
         distance = 1
@@ -396,7 +424,7 @@ class Packing:
     ) -> str:
         """Panels of an operand on the right, ``columns`` and ``ks``: tables of offsets. Bytes from panel to panel."""
         size = self.tile.columns
-        panel = f.mul(depth, size * self.sum_size)
+        panel = f.mul(self.depth_of(f, depth), size * self.sum_size)
 
         def one(j: str) -> None:
             f.line(
@@ -413,9 +441,10 @@ class Packing:
         """Panels of an operand on the left."""
         tall, _, padded = self.split_rows(f, str(count))
         above = f.mul(tall, self.tile.rows)
+        row_bytes = f.mul(self.depth_of(f, depth), self.sum_size)
 
         def one(size: int, row: str, suffix: str = "") -> None:
-            panel = f.at(out, f.mul(f.mul(row, depth), self.sum_size))
+            panel = f.at(out, f.mul(row, row_bytes))
             f.line(
                 f"call void @pack{suffix or size}(ptr {panel}, ptr {base}, "
                 f"ptr {f.at(rows, f.mul(row, 8))}, ptr {ks}, i64 {depth}, i64 {k_run})"
@@ -427,6 +456,10 @@ class Packing:
             f.loop(0, start, self.tile.rows, lambda row: one(self.tile.rows, row, "_wide"))
         f.loop(start, above, self.tile.rows, lambda row: one(self.tile.rows, row))
         f.loop(above, padded, self.tile.few_rows, lambda row: one(self.tile.few_rows, row))
+
+    def depth_of(self, f: Function, count: Scalar) -> Scalar:
+        """Lanes of a panel for each row, of ``count`` steps of k."""
+        return count if self.half is None else f.div(f.add(count, 1), 2)
 
     def split_rows(self, f: Function, rows: str) -> tuple[str, str, str]:
         """How many high and how many low tiles cover ``rows`` with the least work, and how many rows they have."""

@@ -29,6 +29,7 @@ class Target:
     has_round: instructions that round a vector to integers (SSE4.1, NEON).
     has_f16c: instructions that convert vectors between half and float.
     has_avx512: AVX-512 F, BW, DQ and VL: masked byte loads, ``vscalefps``, 64-bit integer conversion.
+    has_avx512_bf16: ``vdpbf16ps``, which adds the products of pairs of bfloat16 to a float32.
     """
 
     name: str
@@ -39,15 +40,21 @@ class Target:
     has_round: bool
     has_f16c: bool
     has_avx512: bool = False
+    has_avx512_bf16: bool = False
 
     @property
     def is_x86(self) -> bool:
         return _is_x86()
 
     @property
+    def multiplies_pairs(self) -> bool:
+        """Whether one instruction multiplies pairs of int16 and adds the two products (``vpmaddwd``)."""
+        return self.is_x86 and self.vector_bits >= 256
+
+    @property
     def isa_key(self) -> str:
         """The properties that change the emitted code, as text."""
-        flags = (self.has_fma, self.has_round, self.has_f16c, self.has_avx512)
+        flags = (self.has_fma, self.has_round, self.has_f16c, self.has_avx512, self.has_avx512_bf16)
         return f"{self.name}-{self.vector_bits}-" + "".join("1" if flag else "0" for flag in flags)
 
     def lanes(self, dtype_name: str) -> int:
@@ -97,7 +104,9 @@ def _detect() -> Target:
     fma, rounding, f16c = has("fma"), has("sse4.1"), has("f16c")
     cpu, flat = llvm.get_host_cpu_name(), features.flatten()
     if has("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"):
-        return Target("avx512", 512, cpu, flat, fma, rounding, f16c, has_avx512=True)
+        return Target(
+            "avx512", 512, cpu, flat, fma, rounding, f16c, has_avx512=True, has_avx512_bf16=has("avx512bf16")
+        )
     if has("avx2", "fma"):
         return Target("avx2", 256, cpu, flat, fma, rounding, f16c)
     return Target("generic128", 128, cpu, flat, fma, rounding, f16c)
