@@ -15,9 +15,10 @@ The four operations on windows are each other's derivatives, which is what their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,11 @@ from . import elementwise as e
 from . import leaf, movement
 from .custom import Rule, custom_call, custom_result
 from .family import Array
+from .indexing import gather
 from .reduction import reduce_max, reduce_min, reduce_sum, sum_to
 from .windows import windows
+
+MAX_UNROLLED = 16  # slots of a window, or windows that hold an element, up to which each is code of its own
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,20 @@ def window_view(x: Node, axes: Windows, fill: Any) -> Node:
     return x
 
 
+def _slot_views(x: Node, axes: Windows, fill: Any) -> list[Node]:
+    """For each slot its element of every window: :func:`window_view`, slot by slot."""
+    lead = len(x.shape) - len(axes)
+    none, front = (0,) * lead, x.shape[:lead]
+    x = _padded(x, fill, (*none, *[w.low for w in axes]), (*none, *[w.high for w in axes]))
+    steps = (*(1,) * lead, *[w.step for w in axes])
+    views = []
+    for place in itertools.product(*[range(w.size) for w in axes]):
+        starts = [a * w.dilation for a, w in zip(place, axes)]
+        stops = [start + (w.count - 1) * w.step + 1 for start, w in zip(starts, axes)]
+        views.append(movement.slice(x, (*none, *starts), (*front, *stops), steps))
+    return views
+
+
 def _padded(x: Node, fill: Any, low: tuple[int, ...], high: tuple[int, ...]) -> Node:
     """``x`` padded with a number that is part of the code, so that a derivative finds the same value made before."""
     return movement.pad(x, leaf.constant(fill, x.dtype, static=True), low, high)
@@ -142,7 +160,7 @@ def _held_slots(axes: Windows) -> Array:
         shape[i], shape[n + i] = at.shape
         slots = slots * w.size + (at // w.dilation).reshape(shape)
         held = held & inside.reshape(shape)
-    none = size_of(w.size for w in axes)
+    none = _slots(axes)
     return np.where(held, slots, none).astype(np.int32)
 
 
@@ -162,6 +180,10 @@ def _first_slots(axes: Windows) -> Array:
         first = np.argmax(w.positions() >= 0, axis=1)
         slots = slots * w.size + first.reshape([-1 if i == a else 1 for a in range(len(axes))])
     return slots.astype(np.int32)
+
+
+def _slots(axes: Windows) -> int:
+    return size_of(w.size for w in axes)
 
 
 def _lifted(x: Node, rank: int) -> Node:
@@ -186,30 +208,48 @@ def window_max(x: Node, axes: Windows) -> Node:
 
 
 def _largest(x: Node, axes: Windows) -> Node:
+    if _slots(axes) <= MAX_UNROLLED:
+        return _first_largest(x, axes)[0]  # as window_argmax has it, which then shares the work
     rank = len(x.shape)
     return reduce_max(window_view(x, axes, _lowest(x.dtype)), tuple(range(rank, rank + len(axes))))
 
 
 def window_argmax(x: Node, axes: Windows) -> Node:
-    """The slot (row-major place in its window, int32) of each window's first largest element; the first NaN is largest.
-
-    It is found from the largest by comparing once more, which in lanes of 32 bits is faster than to carry positions.
-    """
-    rank = len(x.shape)
+    """The slot (row-major place in its window, int32) of each window's first largest element, or NaN."""
     lowest = _lowest(x.dtype)
-    view = window_view(x, axes, lowest)
-    most = _largest(x, axes)
-    same = e.equal(view, movement.expand_dims(most, tuple(range(rank, len(view.shape)))))
-    if x.dtype.kind == "f":
-        same = e.logical_or(same, e.isnan(view))
-    slots = size_of(w.size for w in axes)
-    chosen = e.where(same, _names(axes), leaf.constant(slots, dtypes.int32, static=True))
-    slot = reduce_min(chosen, tuple(range(rank, len(view.shape))))
+    most, slot = (_first_largest if _slots(axes) <= MAX_UNROLLED else _largest_compared)(x, axes)
     if any(w.padded for w in axes):
         # Where nothing is larger than padding, the first of all may be padding.
         first = movement.broadcast_to(leaf.data(_first_slots(axes)), slot.shape)
         slot = e.where(e.equal(most, leaf.constant(lowest, x.dtype, static=True)), first, slot)
     return slot
+
+
+def _first_largest(x: Node, axes: Windows) -> tuple[Node, Node]:
+    """The largest element of each window and its slot, one slot after the other."""
+    most, *others = _slot_views(x, axes, _lowest(x.dtype))
+    slot = leaf.full(most.shape, 0, dtypes.int32)
+    for number, element in enumerate(others, 1):
+        wins = e.logical_not(e.less_equal(element, most))  # so does a NaN
+        if x.dtype.kind == "f":
+            wins = e.logical_and(wins, e.logical_not(e.isnan(most)))
+        most = e.where(wins, element, most)
+        slot = e.where(wins, leaf.constant(number, dtypes.int32, static=True), slot)
+    return most, slot
+
+
+def _largest_compared(x: Node, axes: Windows) -> tuple[Node, Node]:
+    """The same in two passes over windows of many slots: the slot is found from the largest by comparing once more,
+    which in lanes of 32 bits is faster than to carry positions."""
+    rank = len(x.shape)
+    view = window_view(x, axes, _lowest(x.dtype))
+    places = tuple(range(rank, len(view.shape)))
+    most = _largest(x, axes)
+    same = e.equal(view, movement.expand_dims(most, places))
+    if x.dtype.kind == "f":
+        same = e.logical_or(same, e.isnan(view))
+    chosen = e.where(same, _names(axes), leaf.constant(_slots(axes), dtypes.int32, static=True))
+    return most, reduce_min(chosen, places)
 
 
 def _names(axes: Windows) -> Node:
@@ -218,22 +258,22 @@ def _names(axes: Windows) -> Node:
     return leaf.data(np.arange(size_of(sizes), dtype=np.int32).reshape(sizes))
 
 
+@lru_cache(maxsize=256)
+def _positions(axes: Windows) -> tuple[Array, Array]:
+    """Where each window starts in the array, row-major over its last axes, and how far from there each slot is."""
+    starts: Array = np.zeros((1,) * len(axes), np.int64)
+    distances: Array = np.zeros(1, np.int64)
+    for i, w in enumerate(axes):
+        along = (np.arange(w.count) * w.step - w.low).reshape([-1 if i == a else 1 for a in range(len(axes))])
+        starts = starts * w.extent + along
+        distances = np.add.outer(distances * w.extent, np.arange(w.size) * w.dilation).ravel()
+    return starts, distances
+
+
 def flat_positions(slot: Node, axes: Windows) -> Node:
     """Row-major position over the last axes of the array, int64, of what each window's ``slot`` names."""
-    position: Node | None = None
-    rest = e.cast(slot, dtypes.int64)
-    lead = len(slot.shape) - len(axes)
-    stride, parts = 1, []
-    for i, w in reversed(list(enumerate(axes))):
-        quotient = e.floor_divide(rest, w.size) if i else leaf.full(rest.shape, 0, dtypes.int64)
-        place = e.subtract(rest, e.multiply(quotient, w.size))
-        start = e.subtract(e.multiply(leaf.iota(slot.shape, lead + i, dtypes.int64), w.step), w.low)
-        parts.append(e.multiply(e.add(start, e.multiply(place, w.dilation)), stride))
-        rest = quotient
-        stride *= w.extent
-    for part in parts:
-        position = part if position is None else e.add(position, part)
-    return position  # type: ignore[return-value]
+    starts, distances = _positions(axes)
+    return e.add(gather(leaf.data(distances), [e.cast(slot, dtypes.int64)], (0,)), leaf.data(starts))
 
 
 # -- the linear operations ---------------------------------------------------------------------------------------------
@@ -242,7 +282,10 @@ def flat_positions(slot: Node, axes: Windows) -> Node:
 def window_sum(x: Node, axes: Windows) -> Node:
     """The sum of each window over the last axes of ``x``; padding is 0."""
     rank = len(x.shape)
-    value = reduce_sum(window_view(x, axes, 0), tuple(range(rank, rank + len(axes))))
+    if _slots(axes) <= MAX_UNROLLED:
+        value = reduce(e.add, _slot_views(x, axes, 0))
+    else:
+        value = reduce_sum(window_view(x, axes, 0), tuple(range(rank, rank + len(axes))))
     return custom_result(value, custom_call((x,), _SumRule(axes)), 0)
 
 
@@ -250,14 +293,16 @@ def spread_windows(y: Node, axes: Windows) -> Node:
     """The transpose of :func:`window_sum`: to each element the sum of ``y`` over the windows that hold it."""
     view = _blocks_view(y, axes, 0)
     n = len(axes)
-    held = _held_slots(axes) < size_of(w.size for w in axes)
+    held = _held_slots(axes) < _slots(axes)
     if not held.all():
-        slots = leaf.constant(size_of(w.size for w in axes), dtypes.int32, static=True)
-        view = e.where(e.less(_held_table(axes, len(y.shape) - n), slots), view, 0)
-    elif any(w.step > 1 for w in axes):
+        slots = leaf.constant(_slots(axes), dtypes.int32, static=True)
+        table = e.less(_held_table(axes, len(y.shape) - n), slots)
+        total = _sum_over(held.shape[:n], lambda at: e.where(_picked(table, at), _picked(view, at), 0))
+    else:
         places = [extent for w in axes for extent in (w.blocks, w.step)]
         view = movement.broadcast_to(view, (*view.shape[: -2 * n], *places))
-    value = _joined_blocks(reduce_sum(view, tuple(range(n))), axes)
+        total = _sum_over(held.shape[:n], lambda at: _picked(view, at))
+    value = _joined_blocks(total, axes)
     return custom_result(value, custom_call((y,), _SpreadRule(axes)), 0)
 
 
@@ -275,10 +320,31 @@ def window_put(y: Node, slot: Node, axes: Windows) -> Node:
     n = len(axes)
     rank = max(len(y.shape), len(slot.shape))
     table = _held_table(axes, rank - n)
-    named = _blocks_view(_lifted(slot, rank), axes, size_of(w.size for w in axes))
-    view = e.where(e.equal(named, table), _blocks_view(_lifted(y, rank), axes, 0), 0)
-    value = _joined_blocks(reduce_sum(view, tuple(range(n))), axes)
+    named = _blocks_view(_lifted(slot, rank), axes, _slots(axes))
+    placed = _blocks_view(_lifted(y, rank), axes, 0)
+
+    def part(at: tuple[int, ...] | None) -> Node:
+        return e.where(e.equal(_picked(named, at), _picked(table, at)), _picked(placed, at), 0)
+
+    value = _joined_blocks(_sum_over(table.shape[:n], part), axes)
     return custom_result(value, custom_call((y, slot), _PutRule(axes)), 0)
+
+
+def _sum_over(spans: tuple[int, ...], part: Callable[[tuple[int, ...] | None], Node]) -> Node:
+    """The sum of ``part`` at all positions on the first axes, of extents ``spans``: one by one, or of many as a loop,
+    over what ``part`` gives without a position."""
+    if size_of(spans) <= MAX_UNROLLED:
+        return reduce(e.add, [part(at) for at in itertools.product(*map(range, spans))])
+    return reduce_sum(part(None), tuple(range(len(spans))))
+
+
+def _picked(x: Node, at: tuple[int, ...] | None) -> Node:
+    """``x`` at a position on its first axes; all of it without one."""
+    if at is None:
+        return x
+    rest = x.shape[len(at) :]
+    stops = (*[a + 1 for a in at], *rest)
+    return movement.reshape(movement.slice(x, (*at, *(0,) * len(rest)), stops, (1,) * len(stops)), rest)
 
 
 # -- their derivatives -------------------------------------------------------------------------------------------------
