@@ -15,6 +15,7 @@ from ..api import contraction, manipulation
 from ..api import elementwise as ew
 from ..api.composite import composite
 from ..errors import ArgumentError, ShapeError
+from ..ops import elementwise as ops
 from ..shapes import normalize_axis
 from ..tensor import Tensor
 from .attention import packed_attention as packed_attention
@@ -171,9 +172,9 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     """
     x = float_tensor(x, "gelu")
     if approximate == "none":
-        return x * 0.5 * (1.0 + ew.erf(x * math.sqrt(0.5)))
+        return Tensor(ops.gelu(x.node))
     if approximate == "tanh":
-        return x * 0.5 * (1.0 + ew.tanh((x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)))
+        return Tensor(ops.gelu_tanh(x.node))
     if approximate == "quick":
         return x * ew.sigmoid(x * 1.702)
     raise ArgumentError(f"gelu: approximate must be 'none', 'tanh' or 'quick', got {approximate!r}")

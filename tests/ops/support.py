@@ -82,7 +82,8 @@ def _cases() -> list[Case]:
     everywhere, positive, inside = (-2.0, 2.0), (0.2, 3.0), (-0.9, 0.9)
     smooth = dict.fromkeys(
         ("negative", "abs", "square", "cube", "exp", "exp2", "expm1", "sigmoid", "erf", "erfc", "sin", "cos", "atan",
-         "sinh", "cosh", "tanh", "asinh", "stop_gradient", "alias"), everywhere,
+         "sinh", "cosh", "tanh", "asinh", "gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "stop_gradient",
+         "alias"), everywhere,
     )
     smooth |= dict.fromkeys(("reciprocal", "sqrt", "rsqrt", "cbrt", "log", "log2", "log10", "log1p"), positive)
     smooth |= dict.fromkeys(("tan", "asin", "acos", "atanh"), inside)

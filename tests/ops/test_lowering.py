@@ -18,7 +18,10 @@ from tests.ops.support import CASES, Case, node_of, value_of
 
 RTOL = {dt.float16: 1e-3, dt.bfloat16: 1e-2, dt.float32: 1e-6, dt.float64: 1e-14}
 #: the magnitude of what cancels near the zeros of these functions
-CANCELS = {"lgamma": 1.0, "digamma": 1.0, "polygamma": 10.0, "logaddexp": 1.0, "logaddexp2": 1.0}
+CANCELS = {
+    "lgamma": 1.0, "digamma": 1.0, "polygamma": 10.0, "logaddexp": 1.0, "logaddexp2": 1.0, "gelu": 1.0,
+    "gelu_slope": 1.0, "gelu_tanh": 3.0, "gelu_tanh_slope": 10.0,
+}  # fmt: skip
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e30, -1e30, 1e-40, np.inf, -np.inf, np.nan]
 
 

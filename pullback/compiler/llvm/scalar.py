@@ -327,6 +327,6 @@ INSTRUCTIONS: dict[str, Writer] = {
     "check_index": _check_index,
     "threefry": _threefry,
 }
-INSTRUCTIONS |= {name: _float(getattr(vm, name)) for name in vm.UNARY}
+INSTRUCTIONS |= {name: _float(getattr(vm, name)) for name in (*vm.UNARY, *vm.ACTIVATIONS)}
 INSTRUCTIONS |= {name: _float(getattr(vm, name)) for name in ("atan2", "hypot", "logaddexp", "logaddexp2")}
 INSTRUCTIONS |= {"polygamma": _with_order(vm.polygamma), "sinc": _with_order(vm.sinc)}

@@ -6,6 +6,7 @@ The tables of coefficients are minimax fits (Remez exchange) of the function nam
 coefficient, unless another source is named.
 """
 
+from .activation import gelu, gelu_slope, gelu_tanh, gelu_tanh_slope
 from .compound import hypot, logaddexp, logaddexp2, logit, sinc
 from .exp_log import exp, exp2, expm1, log, log1p, log2, log10
 from .gamma import digamma, lgamma, polygamma
@@ -20,8 +21,11 @@ UNARY = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "digamma", "erf", "erfc", "erfinv", "exp",
     "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "logit", "sigmoid", "sin", "sinh", "tan", "tanh",
 )  # fmt: skip
+#: activations and their derivatives
+ACTIVATIONS = ("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope")
 
 __all__ = [
+    "ACTIVATIONS",
     "UNARY",
     "acos",
     "acosh",
@@ -42,6 +46,10 @@ __all__ = [
     "expm1",
     "floor_divide",
     "fmod",
+    "gelu",
+    "gelu_slope",
+    "gelu_tanh",
+    "gelu_tanh_slope",
     "hypot",
     "lgamma",
     "log",

@@ -91,25 +91,27 @@ _ERFINV_TAIL_SPLIT = 3.75
 def erf(b: VectorBuilder, x: Value) -> Value:
     """A polynomial near 0; else 1 - erfc."""
     size = b.abs(x)
-    small = b.fma(b.polynomial(b.mul(x, x), _ERF_SMALL[x.dtype]), x, x)
     if x.dtype == "f32":
-        large, split = _erf_large_f32(b, size), _ERF_SPLIT
+        small, tail, is_small = erf_tail(b, x, size)
+        large = b.sub(b.const(1, "f32"), tail)
     else:
+        small = b.fma(b.polynomial(b.mul(x, x), _ERF_SMALL["f64"]), x, x)
         high, n = _erfc_large(b, b.fmin(b.const(_ERF_ONE, "f64"), size))
         scaled = b.mul(high, power_of_two(b, b.add(n, b.const(FORMATS["f64"].magic + 1023, "f64"))))
-        large, split = b.sub(b.const(1, "f64"), scaled), 1.0
-    return b.select(b.cmp("lt", size, b.const(split, x.dtype)), small, b.copysign(large, x))
+        large, is_small = b.sub(b.const(1, "f64"), scaled), b.cmp("lt", size, b.const(1, "f64"))
+    return b.select(is_small, small, b.copysign(large, x))
 
 
-def _erf_large_f32(b: VectorBuilder, size: Value) -> Value:
-    """1 - exp(-x * (1 + p(x)))."""
-    x = b.fmin(b.const(4.0, "f32"), size)
-    r = b.fma(b.polynomial(x, _ERF_LARGE_F32), x, b.neg(x))
+def erf_tail(b: VectorBuilder, x: Value, size: Value) -> tuple[Value, Value, Value]:
+    """Of f32: erf(x) for small |x|, erfc(|x|) = exp(-|x| (1 + p(|x|))) for others up to 4, and which it is."""
+    small = b.fma(b.polynomial(b.mul(x, x), _ERF_SMALL["f32"]), x, x)
+    near = b.fmin(b.const(4.0, "f32"), size)
+    r = b.fma(b.polynomial(near, _ERF_LARGE_F32), near, b.neg(near))
     reduced = reduce_exp(b, r)
     e = expm1_reduced(b, reduced, EXP_SHORT)
     form = FORMATS["f32"]
     s = power_of_two(b, b.add(reduced.n, b.const(form.magic + form.bias, "f32")))
-    return b.sub(b.const(1, "f32"), b.fma(e, s, s))
+    return small, b.fma(e, s, s), b.cmp("lt", size, b.const(_ERF_SPLIT, "f32"))
 
 
 def erfc(b: VectorBuilder, x: Value) -> Value:
