@@ -25,6 +25,8 @@ MAX_SERIAL_ROW = 1 << 17  # a longer row is not walked in several stages by few 
 FEW_ROWS = 8
 MAX_SHARED_LAUNCH = 1 << 13  # elements up to which values that have only numbers in common share a launch
 MAX_STAGED_ROW = 1 << 20  # beyond this the scratch memory of a row is not worth having
+DEAR_COST = 20.0  # flops of an op from which it costs more to compute again than to keep
+MIN_FOLLOWED = 1 << 15  # elements of a product from which what follows it is kept apart from what cannot
 POSITIONS = ("argmax", "argmin")  # reductions that take the first of equal elements that they meet
 
 
@@ -44,6 +46,20 @@ class Free:
     leaves: tuple[Value, ...]
     count: int
     cost: float
+
+
+@dataclass
+class Joining:
+    """What a value brings into a group.
+
+    arriving: it and the free values under it, with their levels.   reads: bit mask of the groups read.
+    follows: whether a product is read element for element.
+    """
+
+    arriving: list[tuple[Value, str]]
+    reads: int
+    leaves: dict[int, Value]
+    follows: bool
 
 
 class Fuser:
@@ -140,6 +156,7 @@ class Fuser:
             small = info.count <= MAX_MEMBERS // 2 and info.cost <= MAX_COST / 2 and self.fuses
             if small and all(self.groups[n].kind != "fused" for n in bits(info.groups)):
                 self.free[value.id] = info
+                self._leave_behind(value, info)
             else:
                 self.place_fused(value, info)
         elif kind in ("reduction", "scan"):
@@ -175,6 +192,18 @@ class Fuser:
         else:
             pieces.place_scatter(self, value)
 
+    def _leave_behind(self, value: Value, info: Free) -> None:
+        """Compute a dear value of a product (an activation's slope) where the product is at hand: in a kernel that
+        follows it. What needs the value later then reads it instead of the product and what else it is made of."""
+        if value.op is None or value.op.cost < DEAR_COST:
+            return
+        for leaf in info.leaves:
+            group = self._last_of_size.get((leaf.id, value.size))
+            if group is None or not group.is_follower or info.groups & ~self.before[group.number]:
+                continue
+            if self.try_join(group, value, group.domain, group.reduced):
+                return
+
     def ensure_placed(self, value: Value) -> None:
         """Give a free value a group: it must be stored."""
         info = self.free.get(value.id)
@@ -201,9 +230,16 @@ class Fuser:
                 if group is not None:
                     candidates.setdefault(group.number, group)
         for group in list(candidates.values())[:6]:
-            if self.try_join(group, value, group.domain, group.reduced):
+            if not self._parts_from_product(group, value) and self.try_join(group, value, group.domain, group.reduced):
                 return
         self.found(value)
+
+    def _parts_from_product(self, group: Group, value: Value) -> bool:
+        """Whether ``value``, a sum over columns (a bias's gradient), would keep the group from following a product."""
+        return (
+            group.is_follower and value.kind == "reduction"
+            and len(value.inputs[0].shape) - 1 not in value.attrs[0]
+        )  # fmt: skip
 
     def found(self, value: Value) -> Group:
         """A new group with ``value`` in it; whatever cannot be read in place is materialised first."""
@@ -299,8 +335,8 @@ class Fuser:
     def _plan_join(
         self, group: Group, value: Value, level: str, domain: tuple[int, ...], reduced: tuple[bool, ...],
         stored: set[int],
-    ) -> tuple[list[tuple[Value, str]], int, dict[int, Value]] | None:
-        """The free values that come along, the groups read, and the leaves read; None where the order forbids it.
+    ) -> Joining | None:
+        """What comes along and what is read; None where the order forbids it.
 
         stored: recomputable values that are read from their own group's results nevertheless.
         """
@@ -309,6 +345,7 @@ class Fuser:
         arriving: dict[int, tuple[Value, str]] = {value.id: (value, level)}
         reads = 0
         leaves: dict[int, Value] = {}
+        follows = False
         # (user, level of a member or None when it is recomputed at `index`, index)
         work: list[tuple[Value, str | None, Linear]] = [(value, level, canonical[level])]
         while work:
@@ -358,6 +395,7 @@ class Fuser:
                     reads |= 1 << owner.number
                     if owner.kind != "fused":
                         leaves[base.id] = base
+                        follows |= base.kind == "contraction" and base.size == size and where == canonical["full"]
                     continue
                 if base.kind == "input":
                     leaves[base.id] = base
@@ -385,7 +423,7 @@ class Fuser:
             return None
         if not self._stages_fit(group, ordered, domain, reduced):
             return None
-        return ordered, reads, leaves
+        return Joining(ordered, reads, leaves, follows and size >= MIN_FOLLOWED)
 
     def _stages_fit(
         self, group: Group, arriving: list[tuple[Value, str]], domain: tuple[int, ...], reduced: tuple[bool, ...]
@@ -416,20 +454,16 @@ class Fuser:
             depth = max(depth, depths.get(self.base(operand).id, 0))
         return depth
 
-    def _commit(
-        self,
-        group: Group,
-        domain: tuple[int, ...],
-        reduced: tuple[bool, ...],
-        plan: tuple[list[tuple[Value, str]], int, dict[int, Value]],
-    ) -> None:
-        arriving, reads, leaves = plan
+    def _commit(self, group: Group, domain: tuple[int, ...], reduced: tuple[bool, ...], joining: Joining) -> None:
         self._commits += 1
         group.domain, group.reduced = domain, reduced
-        for member, member_level in arriving:
+        group.follows |= joining.follows
+        for member, member_level in joining.arriving:
             free = self.free.pop(member.id, None)
             if free is not None and free.cost <= CHEAP_COST and member.kind in ("elementwise", "shift") and self.fuses:
-                self.recomputable[member.id] = free
+                # Computed again elsewhere, what follows a product would need it in memory.
+                if not (group.is_follower and any(leaf.kind == "contraction" for leaf in free.leaves)):
+                    self.recomputable[member.id] = free
             depth = self._depth(member, group.depths)
             if member.kind == "scan":
                 group.scan = member.attrs[1]
@@ -447,9 +481,9 @@ class Fuser:
             group.levels[member.id] = member_level
             group.members.append(member)
             self.group_of[member.id] = group
-        for leaf in leaves.values():
+        for leaf in joining.leaves.values():
             self.last_with_leaf[leaf.id] = self._last_of_size[leaf.id, group.size] = group
-        self.order(group, reads)
+        self.order(group, joining.reads)
 
     def order(self, group: Group, reads: int) -> None:
         """Record that ``group`` runs after the groups in ``reads``, and so do all that run after it."""

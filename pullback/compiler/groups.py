@@ -39,6 +39,7 @@ class Group:
     cost: float = 0.0
     stores: dict[int, tuple[Value, Linear]] = field(default_factory=dict)
     target: Value | None = None
+    follows: bool = False  # whether it reads a product element for element
     after: int = 0  # groups that write another part of the same target first
     contraction: ContractionPlan | None = None
     attention: AttentionPlan | None = None
@@ -49,6 +50,11 @@ class Group:
         for extent in self.domain:
             size *= extent
         return size
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether it may run on rows of a product while these are in the cache (see follow.py)."""
+        return self.follows and not self.has_reduction
 
     @property
     def rows(self) -> int:

@@ -199,7 +199,9 @@ def make_plan(
     assign_waves(steps)
     _delay(steps, donate)
     defer_updates(steps, donate)
-    steps.sort(key=lambda step: step.wave)  # memory is shared by waves, also where steps run one after the other
+    # Memory is shared by waves, also where steps run one after another. In a wave, kernels come before products: these
+    # push out of the cache what was just written.
+    steps.sort(key=lambda step: (step.wave, step.contraction is not None))
     places: dict[int, tuple[str, int]] = {}
     number = 0
     for base in bases:

@@ -112,7 +112,7 @@ class KernelBuilder(ExpressionTable):
     def _recompute_instead(self, value: Value, owner: Group, depth: int = 0) -> bool:
         """Whether computing a value of another kernel again reads no more memory than loading it. depth: of what it is
         read by, and would be computed again too."""
-        if value.id in self.demanded or owner.kind != "fused" or owner.stores:
+        if value.id in self.demanded or owner.kind != "fused" or owner.stores or owner.is_follower:
             return False
         if value.kind == "shift":
             return True  # of a table that is in memory anyway
