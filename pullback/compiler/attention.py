@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
-from .contraction import Operand
+from .contraction import Operand, narrow
 from .llvm.attention import attention_ir, attention_name
 from .llvm.attention_parts import GROUPS, PARAMETERS
 from .llvm.contraction import group_words
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from .fuse import Fuser
 
 # Queries for all of which keys and values are packed once, forward (where they are a task) and backward.
-MAX_ROWS = {False: 512, True: 256}
+MAX_ROWS = {False: 1024, True: 256}
 # Rows and keys of a block of scores, forward and backward: the cache next to the core's own holds it.
-BLOCK = {False: (48, 512), True: (96, 256)}
+BLOCK = {False: (48, 384), True: (96, 256)}
 EVERYTHING = 1 << 40  # a bound that bounds nothing
 
 
@@ -34,11 +34,13 @@ EVERYTHING = 1 << 40  # a bound that bounds nothing
 class AttentionPlan:
     """An attention (or its gradient) of ``batch`` x ``heads`` queries, ``shared`` of whose heads have the same keys.
 
+    dtype: of q, k and v, and the output's gradient; of half types all else is float32.
     operands: q, k, v, then the output with the logarithms behind it and the output's gradient (backward), then the mask
         if there is one.   strides: of q, k, v and the mask, in elements.
     """
 
     backward: bool
+    dtype: str
     operands: list[Operand]
     strides: list[tuple[int, ...]]
     mask: str
@@ -59,10 +61,10 @@ class AttentionPlan:
         pairs = 2.0 * self.batch * self.heads * self.queries * self.keys
         return pairs * (3 * self.depth + 2 * self.width if self.backward else self.depth + self.width)
 
-    def launch(self, dtype: str, places: list[tuple[int, int]], result: tuple[int, int], target: Target) -> Launch:
+    def launch(self, places: list[tuple[int, int]], result: tuple[int, int], target: Target) -> Launch:
         """``places``: slot and byte offset of each operand's first element; ``result``: of the result's."""
-        size, sum_size = STORAGE_SIZE[dtype], 8 if dtype == "float64" else 4
-        tile = tile_for(target, dtype)
+        size, sum_dtype = STORAGE_SIZE[self.dtype], "float64" if self.dtype == "float64" else "float32"
+        sum_size, tile = STORAGE_SIZE[sum_dtype], tile_for(target, sum_dtype)
         rows, items = self.shared * self.queries, self.batch * self.heads // self.shared
         part, key_block = BLOCK[self.backward]
         key_block = min(key_block, rounded_up(self.keys, tile.columns))
@@ -109,7 +111,7 @@ class AttentionPlan:
         params = [*values.values()]
         for axes in self._groups(size):
             params += group_words(axes)
-        address = _function(dtype, self.mask, self.backward, target)
+        address = _function(self.dtype, self.mask, self.backward, target)
         return Launch(address, params, items if self.backward else items * row_blocks, 1, scratch)
 
     def _places(
@@ -156,7 +158,7 @@ def plan_attention(fuser: Fuser, value: Value) -> AttentionPlan:
     """How to compute ``value``, an ``attention`` or ``attention_gradient``."""
     backward = value.name == "attention_gradient"
     scale, low, high = value.attrs
-    q, k, v = value.inputs[:3]
+    q, k, v, *cotangent = narrow(fuser, (*value.inputs[:3], *value.inputs[4:5]) if backward else value.inputs[:3])
     rest = value.inputs[5 if backward else 3 :]
     operands, strides = [], []
     for operand in (q, k, v, *rest):
@@ -166,14 +168,14 @@ def plan_attention(fuser: Fuser, value: Value) -> AttentionPlan:
         operands.append(Operand(base, offset))
         strides.append(steps)
     if backward:
-        operands[3:3] = [Operand(fuser.materialise(operand), 0) for operand in value.inputs[3:5]]
+        operands[3:3] = [Operand(fuser.materialise(operand), 0) for operand in (value.inputs[3], *cotangent)]
     mask = "none" if not rest else "choose" if rest[0].dtype.kind == "b" else "add"
     if rest and strides[3][3] not in (0, 1):
         operands[-1], strides[3] = Operand(fuser.copy_of(rest[0]), 0), row_major(rest[0].shape)
     batch, heads, queries, depth = q.shape
     return AttentionPlan(
-        backward, operands, strides, mask, batch, heads, heads // k.shape[1], queries, k.shape[2], depth, v.shape[3],
-        scale, -EVERYTHING if low is None else low, EVERYTHING if high is None else high,
+        backward, q.dtype.name, operands, strides, mask, batch, heads, heads // k.shape[1], queries, k.shape[2], depth,
+        v.shape[3], scale, -EVERYTHING if low is None else low, EVERYTHING if high is None else high,
     )  # fmt: skip
 
 

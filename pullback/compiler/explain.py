@@ -96,7 +96,7 @@ def _describe(step: Step) -> StepReport:
             f"{attention.batch} x {attention.heads} of {attention.queries} x {attention.keys} x "
             f"{_times(tuple(sorted({attention.depth, attention.width})))}"
         )
-        computes = f"{target.dtype.name} {target.name}"
+        computes = f"{attention.dtype} {target.name}"
         return StepReport(step.wave, "attention", computes, shape, read, written, attention.flops)
     return StepReport(step.wave, "host", target.name, _times(target.shape), read, written, None)
 

@@ -224,7 +224,7 @@ class Program:
         if step.attention is not None:
             (value,) = step.writes
             places = [self._place_of(operand) for operand in step.attention.operands]
-            return step.attention.launch(value.dtype.name, places, self.slot_of(value), self._target)
+            return step.attention.launch(places, self.slot_of(value), self._target)
         return None if step.kernel is None else self._kernel_launch(step.kernel, addresses[id(step.kernel)])
 
     def _kernel_launch(self, kernel: Kernel, address: int) -> driver.Launch:

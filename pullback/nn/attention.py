@@ -69,14 +69,17 @@ def scaled_dot_product_attention(
     op = "scaled_dot_product_attention"
     (q, k, v), dtype = widened(op, q, k, v)
     shape, groups = _check_operands(q, k, v, enable_gqa, op)
-    if not q.shape[-1] or not v.shape[-1] or q.dtype.itemsize < 4:
+    if not q.shape[-1] or not v.shape[-1]:
         return narrowed(attention_definition(q, k, v, mask, is_causal, window, scale, 0.0, enable_gqa, offset), dtype)
     allowed, bias = _check_mask(mask, shape, q.dtype, op)
+    span = as_window(window, op)
+    first = shape[-1] - shape[-2] if offset is None else offset
     if allowed is not None:
-        q, k, v = _without_unseen(q, k, v, allowed, groups)
+        within = _by_place(shape, is_causal, span, first)
+        q, k, v = _without_unseen(q, k, v, allowed if within is None else _both(allowed, within), groups)
     if bias is not None:
         bias = ew.where(allowed, bias, -math.inf)
-    low, high = _bounds(is_causal, as_window(window, op), shape[-1] - shape[-2] if offset is None else offset)
+    low, high = _bounds(is_causal, span, first)
     scale = _scale(scale, q)
     if groups == 1:  # heads that k and v have one of are no group unless that is asked for
         k, v = (manipulation.broadcast_to(x, (*shape[:-2], *x.shape[-2:])) for x in (k, v))
@@ -127,8 +130,9 @@ def attention_definition(
     span = as_window(window, op)
     first = _first_position(offset, shape, op)
     hides = allowed is not None or not _everybody_sees(queries, keys, is_causal, span, first)
-    if is_causal or span is not None:
-        allowed = _both(allowed, _within(_positions(queries, -1) + first - _positions(keys, -2), is_causal, span))
+    within = _by_place(shape, is_causal, span, first)
+    if within is not None:
+        allowed = _both(allowed, within)
     if allowed is not None and hides:
         q, k, v = _without_unseen(q, k, v, allowed, groups)
     scale = _scale(scale, q)
@@ -335,6 +339,13 @@ def _within(distance: Tensor, is_causal: bool, window: Window) -> Tensor:
         return distance <= left
     before = distance >= -right
     return before if left is None else ew.logical_and(before, distance <= left)
+
+
+def _by_place(shape: tuple[int, ...], is_causal: bool, window: Window, first: Any) -> Tensor | None:
+    """Where the places of queries, the first of which is ``first``, and keys allow to attend; None: everywhere."""
+    if not is_causal and window is None:
+        return None
+    return _within(_positions(shape[-2], -1) + first - _positions(shape[-1], -2), is_causal, window)
 
 
 def _everybody_sees(queries: int, keys: int, is_causal: bool, window: Window, first: Any) -> bool:

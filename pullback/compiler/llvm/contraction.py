@@ -197,7 +197,6 @@ class ContractionLibrary(BlockCalls):
         corner_row = self.tile.columns * self.sum_size
 
         def call(height: int, row: str) -> None:
-            # access: from row to row of A, a panel of which has all of k.
             step: Scalar = "%a_row" if access == "direct" else self.sum_size
             step = step if access else f.mul("%count", self.sum_size)
             a = f.at("%a", f.mul(row, step))
