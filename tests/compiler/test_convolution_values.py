@@ -190,3 +190,48 @@ def test_axes_of_one_do_not_come_between_permutations() -> None:
     x, y = np.arange(21.0).reshape(3, 7), np.arange(140.0).reshape(4, 7, 5)
     wanted = np.einsum("ak,bkc->abc", x, y).reshape(1, 3, 1, 4, 5)
     np.testing.assert_array_equal(np.asarray(pb.jit(function)(x, y)), wanted)
+
+
+# -- few outputs a group -----------------------------------------------------------------------------------------------
+
+
+def _multiplying(function: Callable[..., Any], *shapes: tuple[int, ...]) -> int:
+    """Kernels that multiply, of ``function`` of arrays of these shapes."""
+    report = str(pb.explain(function)(*[np.ones(shape, np.float32) for shape in shapes]))
+    return sum("multiply" in line for line in report.splitlines())
+
+
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+def test_depthwise_taps_are_one_kernel_over_one_stored_padding(layout: str) -> None:
+    """Forward, and the gradients: no product, and what follows joins in."""
+    shape, image = (2, 16, 12, 12), (2, 12, 12, 16)
+    x = shape if layout == "channels_first" else image
+
+    def function(x: Any, w: Any) -> Any:
+        return nn.relu(nn.conv2d(x, w, padding=1, groups=16, layout=layout))
+
+    values = values_of(function, x, (16, 1, 3, 3))
+    assert not _all(values, "dot_general")
+    assert len(_all(values, "stored_pad")) == 1
+    assert len(_all(values, "multiply")) == 9
+    assert _multiplying(function, x, (16, 1, 3, 3)) == 1
+
+
+def test_depthwise_weight_gradient_is_a_sum_for_each_tap() -> None:
+    shape = (4, 16, 28, 28)
+
+    def function(x: Any, w: Any, ct: Any) -> Any:
+        return pb.vjp(lambda w: nn.conv2d(x, w, padding=1, groups=16), w)[1](ct)[0]
+
+    values = values_of(function, shape, (16, 1, 3, 3), shape)
+    assert not _all(values, "dot_general")
+    assert len(_all(values, "reduce_sum")) == 9
+    assert _multiplying(function, shape, (16, 1, 3, 3), shape) == 1
+
+
+@pytest.mark.parametrize(("outputs", "is_line"), [(4, True), (32, False)])
+def test_few_outputs_are_computed_along_lines(outputs: int, is_line: bool) -> None:
+    """What lies between two rows of positions is computed and left out; with many outputs it is not worth it."""
+    values = values_of(lambda x, w: nn.conv2d(x, w, padding=1), (2, 3, 20, 20), (outputs, 3, 3, 3))
+    (dot,) = _all(values, "dot_general")
+    assert dot.size == 2 * outputs * ((19 * 22 + 20) if is_line else 20 * 20)
