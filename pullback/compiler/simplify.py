@@ -8,10 +8,10 @@ with a literal one or zero cotangent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import convolution, expand
+from . import convolution, expand, windows
 from .groups import counted_axis, separate_axes
 from .values import Value, ValueBuilder
 
@@ -110,6 +110,49 @@ def _subtract(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtyp
     if number is not None and number == 0 and str(number) != "-0.0":
         return broadcast(b, inputs[0], shape)
     return None
+
+
+def _add(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
+    """The gradient of what was split: paddings by zeros that together fill the result are their operands one behind the
+    other, each plus 0, which turns -0 into 0 as their sum does."""
+    terms = _paddings(inputs, shape)
+    if not terms:
+        return None
+    axes = {axis for term in terms for axis, gap in enumerate(zip(*term.attrs[:2], strict=True)) if any(gap)}
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    terms.sort(key=lambda term: term.attrs[0][axis])
+    end = 0
+    for term in terms:
+        if term.attrs[0][axis] != end:
+            return None
+        end += term.inputs[0].shape[axis]
+    if end != shape[axis]:
+        return None
+    zero = b.literal(0, dtype)
+    parts = tuple([b.make(op, (x, zero), (), x.shape, dtype, node) for x in (term.inputs[0] for term in terms)])
+    return b.make(_ops()("concat"), parts, (axis,), shape, dtype, node)
+
+
+def _paddings(values: Sequence[Value], shape: tuple[int, ...]) -> list[Value]:
+    """The paddings by zeros, without gaps or cropping, that the sum of ``values`` is one of; none where there are other
+    terms, or too many."""
+    found: list[Value] = []
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if value.name == "add" and value.shape == shape and len(found) + len(pending) < windows.MAX_OPERANDS:
+            pending += value.inputs
+            continue
+        if value.kind != "pad" or value.shape != shape or len(found) == windows.MAX_OPERANDS:
+            return []
+        low, high, interior = value.attrs
+        filler = splat(value.inputs[1])
+        if filler is None or filler != 0 or str(filler) == "-0.0" or min(*low, *high, 0) < 0 or any(interior):
+            return []
+        found.append(value)
+    return found
 
 
 def _negative(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dtype: Any, node: Any) -> Value | None:
@@ -521,6 +564,7 @@ RULES: dict[str, Rule] = {
     "named": _identity,
     "saved": _identity,
     "cast": _cast,
+    "add": _add,
     "multiply": _multiply,
     "strong_multiply": _strong_multiply,
     "strong_product": _strong_product,
@@ -551,8 +595,8 @@ RULES: dict[str, Rule] = {
 
 #: the rules that only save work; the others rewrite what no kernel can compute
 OPTIONAL = frozenset({
-    "cast", "multiply", "strong_multiply", "strong_product", "divide", "subtract", "negative", "where", "reshape",
-    "broadcast_to", "permute", "slice", "searchsorted", "check_index",
+    "add", "cast", "multiply", "strong_multiply", "strong_product", "divide", "subtract", "negative", "where",
+    "reshape", "broadcast_to", "permute", "slice", "searchsorted", "check_index",
 })  # fmt: skip
 
 

@@ -114,3 +114,48 @@ def test_training_block_decreases_its_loss():
 
     losses = [float(step()) for _ in range(10)]
     assert losses[-1] < losses[0]
+
+
+# -- gradients of what was split ---------------------------------------------------------------------------------------
+
+
+def halves(x, axis, parts):
+    """A function of ``parts`` pieces of ``x`` along ``axis``, of which no two do the same."""
+    pieces = pb.split(x, parts, axis)
+    return pb.sum(sum(pb.sin(piece * (n + 1.0)) for n, piece in enumerate(pieces)) * pieces[0])
+
+
+@pytest.mark.parametrize(("axis", "parts"), [(0, 2), (1, 2), (1, 3), (-1, 4), (-1, 6)])
+def test_the_gradient_of_what_was_split_is_written_once(axis, parts):
+    x = rng.standard_normal((12, 24, 48))
+    gradient = pb.grad(lambda x: halves(x, axis, parts))
+    got = pb.jit(lambda x: gradient(x))(x).numpy()
+    with options.without("simplify"):
+        want = pb.jit(lambda x: gradient(x))(x).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-14)
+    written = sum(step.written for step in pb.explain(lambda x: gradient(x) @ pb.ones((48, 48)))(x).steps)
+    if parts <= 4:
+        assert written <= (1 + 1 + 2 / parts) * x.nbytes
+
+
+def test_the_sum_of_paddings_has_no_negative_zero():
+    x = np.array([[-0.0, 1.0, -0.0, np.nan], [np.inf, -np.inf, 0.0, -2.0]])
+
+    def together(x):
+        left = pb.pad(x[:, :2], ((0, 0), (0, 2)))
+        return left + pb.pad(x[:, 2:], ((0, 0), (2, 0)))
+
+    got = pb.jit(together)(x).numpy()
+    np.testing.assert_array_equal(got, x)
+    assert not np.signbit(got[x == 0]).any()
+
+
+@pytest.mark.parametrize(
+    "gaps", [((0, 2), (3, 0)), ((0, 2), (1, 1)), ((1, 1), (2, 0)), ((0, 3), (2, 0)), ((0, 1), (3, 0)), ((2, 0), (2, 0))]
+)
+def test_paddings_that_overlap_or_leave_a_gap_are_added(gaps):
+    (a, b), (c, d) = gaps
+    x, y = rng.standard_normal((2, 3, 6))
+    x, y = x[:, : 6 - a - b], y[:, : 6 - c - d]
+    got = pb.jit(lambda x, y: pb.pad(x, ((0, 0), (a, b))) + pb.pad(y, ((0, 0), (c, d))))(x, y).numpy()
+    np.testing.assert_array_equal(got, np.pad(x, ((0, 0), (a, b))) + np.pad(y, ((0, 0), (c, d))))
