@@ -20,7 +20,10 @@ TINY = 33
 
 @dataclass(frozen=True)
 class Product:
-    """``batch`` products of a [m, k] by b [k, n] of ``dtype``. transposed: a lies in memory as [k, m]."""
+    """``batch`` products of a [m, k] by b [k, n] of ``dtype``; of int8, summed in int32.
+
+    transposed: a lies in memory as [k, m].
+    """
 
     m: int
     k: int
@@ -33,14 +36,15 @@ class Product:
     @property
     def name(self) -> str:
         extents = f"{self.m}" if self.m == self.k == self.n else f"{self.m}x{self.k}x{self.n}"
-        kind = {"float32": "", "float64": "-f64", "bfloat16": "-bf16"}[self.dtype]
+        kind = {"float32": "", "float64": "-f64", "bfloat16": "-bf16", "int8": "-int8"}[self.dtype]
         return f"gemm-{extents}{kind}" if not self.batch else f"gemm-{self.batch}-of-{extents}{kind}"
 
     @property
     def what(self) -> str:
         batch = f"{self.batch} products" if self.batch else "product"
         gradient = ", the first transposed in memory: a weight gradient" if self.transposed else ""
-        return f"{self.dtype} {batch}, m k n = {self.m} {self.k} {self.n}{gradient}"
+        dtype = "int8 to int32" if self.dtype == "int8" else self.dtype
+        return f"{dtype} {batch}, m k n = {self.m} {self.k} {self.n}{gradient}"
 
     def tiny(self) -> Product:
         m, k, n = (min(extent, TINY) for extent in (self.m, self.k, self.n))
@@ -51,11 +55,14 @@ class Product:
         size = self.tiny() if tiny else self
         rng = np.random.default_rng(0)
         lead = (size.batch,) if size.batch else ()
-        dtype = np.float64 if self.dtype == "float64" else np.float32
-        a, b = (
-            rng.standard_normal((*lead, *shape), dtype=dtype)
-            for shape in ((size.k, size.m) if size.transposed else (size.m, size.k), (size.k, size.n))
-        )
+        shapes = [
+            (*lead, *shape) for shape in ((size.k, size.m) if size.transposed else (size.m, size.k), (size.k, size.n))
+        ]
+        if self.dtype == "int8":
+            a, b = (rng.integers(-128, 128, shape, np.int8) for shape in shapes)
+        else:
+            dtype = np.float64 if self.dtype == "float64" else np.float32
+            a, b = (rng.standard_normal(shape, dtype=dtype) for shape in shapes)
         return {"a": a, "b": b}
 
     def work(self, inputs: Inputs) -> Work:
@@ -70,12 +77,14 @@ class Product:
 
 F64 = partial(Product, dtype="float64")
 BF16 = partial(Product, dtype="bfloat16")
+INT8 = partial(Product, dtype="int8")
 PRODUCTS = (
     Product(64, 64, 64, 0.8), Product(128, 128, 128, 0.8), Product(256, 256, 256), Product(512, 512, 512),
     Product(1024, 1024, 1024), Product(2048, 2048, 2048), Product(32, 784, 128, 0.8), Product(128, 784, 128, 0.8),
     Product(4096, 384, 1536), Product(1, 4096, 4096, 0.8), Product(100_000, 64, 64, 0.8),
     Product(64, 100_000, 64, 0.8, transposed=True), Product(32, 32, 32, 0.8, batch=512),
     F64(512, 512, 512), F64(1024, 1024, 1024), BF16(1024, 1024, 1024), BF16(2048, 2048, 2048),
+    INT8(1024, 1024, 1024, 0.8),
 )  # fmt: skip
 
 
@@ -86,7 +95,10 @@ def build_pullback(product: Product, inputs: Inputs) -> Job:
     import pullback as pb
 
     transposed = product.transposed
-    function = pb.jit(lambda a, b: (pb.matrix_transpose(a) if transposed else a) @ b)
+    sums = pb.int32 if product.dtype == "int8" else None
+    function = pb.jit(
+        lambda a, b: pb.matmul(pb.matrix_transpose(a) if transposed else a, b, preferred_dtype=sums)
+    )
     a, b = (pb.astype(pb.asarray(inputs[name]), getattr(pb, product.dtype)) for name in "ab")
     pb.eval(a, b)
 
@@ -123,7 +135,8 @@ def build_jax(product: Product, inputs: Inputs) -> Job:
     if product.dtype == "float64":
         jax.config.update("jax_enable_x64", True)
     transposed = product.transposed
-    function = jax.jit(lambda a, b: jnp.matmul(a.T if transposed else a, b))
+    sums = jnp.int32 if product.dtype == "int8" else None
+    function = jax.jit(lambda a, b: jnp.matmul(a.T if transposed else a, b, preferred_element_type=sums))
     a, b = (jnp.asarray(inputs[name], product.dtype) for name in "ab")
     return Job(lambda: function(a, b).block_until_ready(), lambda c: [np.asarray(c, np.float64)])
 
@@ -131,19 +144,23 @@ def build_jax(product: Product, inputs: Inputs) -> Job:
 BUILDERS: dict[str, Callable[[Product, Inputs], Job]] = {
     "pullback": build_pullback, "numpy": build_numpy, "torch": build_torch, "jax": build_jax,
 }  # fmt: skip
-# bfloat16 keeps 8 bits of a result; NumPy has no such type.
-TOLERANCES = {"float32": 2e-5, "float64": 1e-13, "bfloat16": 8e-3}
+# NumPy has no bfloat16; a thousand cubed of bytes takes it, and PyTorch's private function, seconds.
+PEERS = {"bfloat16": ("torch", "jax"), "int8": ("jax",)}
+# bfloat16 keeps 8 bits of a result.
+TOLERANCES = {"float32": 2e-5, "float64": 1e-13, "bfloat16": 8e-3, "int8": 0.0}
 
 
 def _row(product: Product) -> Timed:
     half = product.dtype == "bfloat16"
     builders: dict[str, Callable[[Inputs], Job]] = {
-        library: partial(build, product) for library, build in BUILDERS.items() if not (half and library == "numpy")
+        library: partial(build, product)
+        for library, build in BUILDERS.items()
+        if library == PRODUCT or library in PEERS.get(product.dtype, BUILDERS)
     }
     return Timed(
         product.name, product.what, Target(product.goal, 1.2 if half else 1.1), product.inputs, builders,
         TOLERANCES[product.dtype], first_call=product.name == "gemm-256", judges=("torch",) if half else (),
-        work=product.work,
+        work=None if product.dtype == "int8" else product.work,  # which knows no rate of integers
     )  # fmt: skip
 
 
