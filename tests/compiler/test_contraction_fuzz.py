@@ -227,7 +227,8 @@ def test_products_and_what_is_made_of_them(case: Any, chain: Any, dtype: str, se
 
 @examples(40)
 @given(
-    operands(), chains, st.sampled_from(["follow", "fuse", "reuse", "window", "simplify", "turn"]), st.integers(0, 9)
+    operands(), chains, st.sampled_from(["follow", "lead", "fuse", "reuse", "window", "simplify", "turn"]),
+    st.integers(0, 9),
 )  # fmt: skip
 def test_products_without_a_pass(case: Any, chain: Any, name: str, seed: int) -> None:
     arrays = stored(case, ("float32", "float32"), seed)
