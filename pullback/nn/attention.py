@@ -62,6 +62,11 @@ def scaled_dot_product_attention(
     Masks combine. A query that may attend to nothing gives 0, and no gradient; keys and values that no query may attend
     to do not count, even if they are NaN. float16 and bfloat16 are computed in float32.
 
+    The matrix of scores is never in memory as a whole, and blocks of it that places hide are not computed: the gradient
+    computes it again, from one number a query. It is there with dropout, with an offset that is a tensor, in
+    derivatives beyond the first by reverse mode (the gradient by a mask of floats, forward mode, second derivatives),
+    and on processors without fused multiply-add.
+
     Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
     """
     if dropout or not has_tile() or not (offset is None or isinstance(offset, int)):

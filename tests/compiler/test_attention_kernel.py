@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from harness import assembly
 
 import pullback as pb
+from pullback.compiler.llvm.attention import attention_ir, attention_name
+from pullback.compiler.llvm.target import by_target_name, host
 from pullback.compiler.products import has_tile
 from pullback.ops.attention import attention, attention_gradient
 from pullback.tensor import Tensor
@@ -171,3 +176,31 @@ def test_the_same_bits_on_any_number_of_threads():
     for others in found[1:]:
         for mine, other in zip(found[0], others, strict=True):
             np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    "name, dtype", [("avx512", "float32"), ("avx512", "bfloat16"), ("avx2", "float64"), ("generic128", "float32")]
+)
+def test_every_target_has_code(name, dtype):
+    if name != "generic128" and not host().is_x86:
+        pytest.skip("x86 only")
+    target = replace(by_target_name(name), has_fma=True, has_avx512_bf16=name == "avx512")
+    for mask, backward in (("choose", False), ("add", True)):
+        assert attention_name(dtype, mask, backward) in assembly(attention_ir(dtype, mask, backward, target), target)
+
+
+def test_a_row_of_nan_scores_is_nan():
+    q = np.ones((1, 1, 3, 4))
+    k, v = np.ones((1, 1, 600, 4)), np.ones((1, 1, 600, 4))
+    q[0, 0, 1] = np.nan
+    out = pb.jit(lambda q, k, v: Tensor(attention(q.node, k.node, v.node, None, 0.5, None, None)))(q, k, v).numpy()
+    assert np.isnan(out[0, 0, 1]).all()
+    np.testing.assert_allclose(out[0, 0, ::2], 1.0, rtol=1e-14)
+
+
+def test_an_infinite_score_makes_its_row_nan():
+    """As exp(inf - inf) in the definition, even if the infinity is the largest only in a later block of keys."""
+    q, k, v = np.ones((1, 1, 2, 1)), np.ones((1, 1, 900, 1)), np.ones((1, 1, 900, 3))
+    k[0, 0, 800] = np.inf
+    out = pb.jit(lambda q, k, v: Tensor(attention(q.node, k.node, v.node, None, 1.0, None, None)))(q, k, v).numpy()
+    assert np.isnan(out).all()
