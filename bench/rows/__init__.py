@@ -5,11 +5,13 @@ from __future__ import annotations
 from ..row import Row, Timed
 from . import (
     attention,
+    blocks,
     convolution,
     derivatives,
     dispatch,
     elementwise,
     gemm,
+    images,
     indexing,
     logreg,
     memory,
@@ -23,7 +25,7 @@ from . import (
 
 TIMED: tuple[Timed, ...] = (
     *mlp.ROWS, *elementwise.ROWS, *normalise.ROWS, *scan.ROWS, *memory.ROWS, *indexing.ROWS, *logreg.ROWS, *gemm.ROWS,
-    *convolution.ROWS, *attention.ROWS, *networks.ROWS, *dispatch.ROWS,
+    *convolution.ROWS, *images.ROWS, *attention.ROWS, *blocks.ROWS, *networks.ROWS, *dispatch.ROWS,
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
