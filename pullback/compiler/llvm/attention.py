@@ -19,14 +19,15 @@ from .attention_backward import BackwardLibrary
 from .attention_forward import ForwardLibrary
 from .target import Target
 
-MASKS = ("none", "choose", "add")  # bool: True where a query may attend to a key; or a number that is added to a score
-
 
 def attention_name(dtype: str, mask: str, backward: bool) -> str:
     return f"attend_{dtype}_{mask}{'_backward' if backward else ''}"
 
 
 def attention_ir(dtype: str, mask: str, backward: bool, target: Target) -> str:
-    """The module for q, k and v of ``dtype``."""
+    """The module for q, k and v of ``dtype``.
+
+    mask: "none"; "choose": bools, True where a query may attend to a key; "add": numbers that are added to the scores.
+    """
     name = attention_name(dtype, mask, backward)
     return (BackwardLibrary if backward else ForwardLibrary)(dtype, mask, target).module(name)
