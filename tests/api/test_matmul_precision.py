@@ -261,7 +261,8 @@ def test_the_engine_reads_half_types_as_they_are() -> None:
     wide = computed(lambda x, y: pb.matmul(x, y, preferred_dtype=pb.float32) + 1, x, y)
     assert wide == ["bfloat16 by the engine, then add"]
     with pb.set_matmul_precision("bf16"):
-        assert computed(pb.matmul, x.astype(pb.float32), y.astype(pb.float32)) == ["bfloat16 by the engine"]
+        rounded_first = computed(pb.matmul, x.astype(pb.float32), y.astype(pb.float32))
+        assert rounded_first == ["bfloat16 by the engine, left from cast, right from cast"]
     assert computed(pb.matmul, x.astype(pb.float32), y.astype(pb.float32)) == ["float32 by the engine"]
 
 

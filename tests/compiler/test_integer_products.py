@@ -12,8 +12,11 @@ from harness import assembly
 
 import pullback as pb
 from pullback.compiler import products
+from pullback.compiler.llvm import pairs
+from pullback.compiler.llvm.builder import VectorBuilder
 from pullback.compiler.llvm.contraction import contraction_ir
 from pullback.compiler.llvm.target import by_target_name, host
+from pullback.compiler.llvm.values import Value
 from pullback.errors import GradientError
 
 NARROW = ("int8", "uint8", "int16", "uint16")
@@ -182,3 +185,30 @@ def test_every_target_has_code(name: str, dtype: str) -> None:
     target = replace(by_target_name(name), has_fma=True)  # the tile of a processor that has none is not used
     result = "int64" if dtype == "int64" else "int32"
     assert "contract_" in assembly(contraction_ir(dtype, target, result), target)
+
+
+@needs_tile
+def test_pairs_of_bfloat16_without_their_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``vdpbf16ps`` reads, multiplied by two instructions that every processor has."""
+
+    def multiply_add(b: VectorBuilder, half: str, x: Value, y: Value, total: Value) -> Value:
+        assert half == "u16"
+        sixteen, upper = b.const(16, "i32"), b.const(-65536, "i32")
+        for part in (lambda v: b.shl(v, sixteen), lambda v: b.and_(v, upper)):
+            total = b.fma(b.bitcast(part(x), "f32"), b.bitcast(part(y), "f32"), total)
+        return total
+
+    monkeypatch.setattr(pairs, "half_of", lambda dtype, target: "u16" if dtype == "bfloat16" else None)
+    monkeypatch.setattr(pairs, "multiply_add", multiply_add)
+    products._function.cache_clear()
+    rng = np.random.default_rng(6)
+    try:
+        for m, n, k in itertools.product((2, 5, 7, 40), (3, 16, 33), (2, 3, 17, 400, 1537)):
+            a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+            x, y = (pb.astype(pb.asarray(v), pb.bfloat16) for v in (a, b))
+            np.testing.assert_array_equal(pb.matmul(x, y, preferred_dtype=pb.float32).numpy(), a @ b)
+            x, y = (pb.astype(pb.asarray(v.T.copy()), pb.bfloat16) for v in (a, b))
+            got = pb.matmul(x.mT, y.mT, preferred_dtype=pb.float32).numpy()
+            np.testing.assert_array_equal(got, a @ b)
+    finally:
+        products._function.cache_clear()
