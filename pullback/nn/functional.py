@@ -340,7 +340,11 @@ def geglu(x: Any, axis: int = -1, approximate: str = "none") -> Tensor:
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
-    """``x @ weight.T + bias``.  x: (..., in), weight: (out, in), bias: (out,); result (..., out)."""
+    """``x @ weight.T + bias``.  x: (..., in), weight: (out, in), bias: (out,); result (..., out).
+
+    An activation, a scale or a residual that follows, ``x + gelu(linear(x, w, b))``, is computed with the product,
+    block by block: there is no argument for it, nor need of one.
+    """
     return contraction.linear(x, weight, bias)
 
 

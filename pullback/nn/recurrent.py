@@ -22,7 +22,7 @@ class GatedRecurrentBlock(Module):
     Needed?", 2024, its gate the other way round); then ``y = x + W_o h`` and
     ``result = y + W_d swiglu(W_u rms_norm(y))``. Gate and candidate are one product, as are the two halves of the
     feed-forward layer. The gate does not depend on the state, so the recurrence is one kernel, and one for its
-    gradient; a block is eight launches.
+    gradient; a block is five launches.
 
     x: (..., tokens, features); the result has its shape.
 
