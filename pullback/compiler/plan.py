@@ -5,6 +5,7 @@ Steps that do not depend on each other share a *wave* and run at the same time. 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ..errors import CompileError
@@ -22,6 +23,7 @@ from .values import Value
 
 CHUNK_WORK = 300_000.0  # about ten microseconds, in units of Kernel.cost
 CHUNK_ELEMENTS = (1024, 65536)
+FEW_CHUNKS = 8  # with fewer of them, smaller ones are made, which threads that are awake share
 
 
 @dataclass
@@ -215,15 +217,22 @@ def make_plan(
     return Plan(steps, layout.places, bases, layout.arena_bytes, layout.live_bytes, donated)
 
 
-def chunk_elements(kernel: Kernel) -> int:
-    """Points of the domain worth one chunk of work."""
+def chunk_elements(kernel: Kernel) -> tuple[int, float]:
+    """Points of the domain that make a chunk, and its weight (see ``driver.Launch``)."""
     low, high = CHUNK_ELEMENTS
-    return int(max(low, min(high, CHUNK_WORK / max(kernel.cost, 1.0))))
+    points = int(max(low, min(high, CHUNK_WORK / max(kernel.cost, 1.0))))
+    return (points, 1.0) if math.prod(kernel.domain) >= FEW_CHUNKS * points else (points // 4, 0.25)
 
 
-def task_counts(kernel: Kernel, block: int) -> tuple[int, int]:
-    """How many tasks a launch has, and how many make a chunk. ``block``: columns a task of a column kernel takes."""
-    points = chunk_elements(kernel)
+def task_counts(kernel: Kernel, block: int) -> tuple[int, int, float]:
+    """How many tasks a launch has, how many make a chunk, and the weight of a chunk. ``block``: columns a task of a
+    column kernel takes."""
+    points, weight = chunk_elements(kernel)
+    total, grain = _task_counts(kernel, block, points)
+    return total, grain, weight
+
+
+def _task_counts(kernel: Kernel, block: int, points: int) -> tuple[int, int]:
     if not kernel.domain:
         return 1, points  # so that a few of them side by side do not seem worth a second thread
     tasks = 1

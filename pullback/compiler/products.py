@@ -25,7 +25,8 @@ FEW_ROWS, THIN_K_BLOCK = 8, 64
 PACKED_A_BYTES = 144 << 10  # of a block of A, for the cache behind it
 MAX_COLUMNS = 512  # of a task
 MAX_WHOLE_COLUMNS = 1024  # of a task that owns whole rows
-MIN_TASK_FLOPS = 2 << 20  # some ten microseconds
+# Some ten microseconds, worth waking a thread for; and what is worth sharing with one that is awake.
+CHUNK_FLOPS, MIN_TASK_FLOPS = 1 << 20, 1 << 18
 SMALL_BYTES = 96 << 10  # an operand that is read in place without harm
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "uint32", "int64", "uint64")
 #: dtype of products -> narrower dtypes of operands that the engine widens itself, as it packs them
@@ -126,11 +127,12 @@ def product_launch(
     # Of B, panels whose columns follow each other, as the native code finds out.
     b_in_order = b_column == size if lead_b is None else not lead_b.is_along_k
     b_direct = not widened and b_in_order and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
+    b_in_place = b_direct and lead_b is None and single["n"] and n % tile.columns == 0
     calls = [found.call for found in leads if found is not None] + ([] if follow is None else [follow])
     places, scratch = {}, 0
     for name, nbytes in (
-        ("a", (row_block + tile.rows + tile.few_rows) * depth * sum_size),
-        ("b", rounded_up(n_block, tile.columns) * depth * sum_size),
+        ("a", 0 if a_direct else (row_block + tile.rows + tile.few_rows) * depth * sum_size),
+        ("b", 0 if b_in_place else rounded_up(n_block, tile.columns) * depth * sum_size),
         ("rows", (row_block + 2 * tile.rows) * 8),
         ("columns", (n_block + tile.columns) * 8),
         ("out", n_block * 8),
@@ -161,8 +163,10 @@ def product_launch(
             params += lead.words(free, k_block)
     total = batch * m_blocks * n_blocks
     task_flops = 2 * min(m, m_block) * min(n, n_block) * k
-    grain = max(1, min(total, MIN_TASK_FLOPS // 2 // task_flops))
-    return Launch(_function(product.dtype, product.result, target), params, total, grain, scratch)
+    chunk_flops = CHUNK_FLOPS if 2 * m * n * k * batch > 8 * CHUNK_FLOPS else MIN_TASK_FLOPS
+    grain = max(1, min(total, chunk_flops // task_flops))
+    weight = min(1.0, grain * task_flops / CHUNK_FLOPS)
+    return Launch(_function(product.dtype, product.result, target), params, total, grain, scratch, weight=weight)
 
 
 def task_blocks(dtype: str, m: int, n: int, k: int, batch: int, whole_rows: bool) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from ..errors import CompileError
 from ..graph.node import Node
 from ..graph.state import describe_site
 from ..runtime import calling, driver
-from ..runtime.buffers import RECYCLED_BYTES, Buffer, Ring, allocate, new_ring, recycled
+from ..runtime.buffers import KEPT_ARENA_BYTES, RECYCLED_BYTES, Buffer, Ring, allocate, new_ring, recycled
 from ..runtime.calling import ERROR_WORDS
 from . import options
 from .blockwise import BlockCall, Lead
@@ -158,7 +158,7 @@ class Program:
             for number, nbytes in enumerate(self._output_bytes)
         ]
         self._sources = [plan.donations.get(number, -1) for number in range(len(self._output_bytes))]
-        self._arenas: list[Buffer] | None = [] if self._arena_bytes <= RECYCLED_BYTES else None
+        self._arenas: list[Buffer] | None = [] if self._arena_bytes <= KEPT_ARENA_BYTES else None
         self._call = None if self._host_steps or self._slot_count > calling.MAX_SLOTS else calling.caller()
         self._record = self._make_record()
         self._address = 0 if self._record is None else self._record.ctypes.data
@@ -270,8 +270,8 @@ class Program:
             params[layout.block] = block
         if kernel.mode == "walk":
             scratch = walk_scratch(kernel, self._target, block)
-        total, grain = task_counts(kernel, block)
-        return driver.Launch(address, params, total, grain, scratch)
+        total, grain, weight = task_counts(kernel, block)
+        return driver.Launch(address, params, total, grain, scratch, weight=weight)
 
     def _place_of(self, operand: Operand) -> tuple[int, int]:
         """Slot and byte offset of an operand's first element."""

@@ -36,6 +36,7 @@ _PAGE = 4096
 _STAGGER = 17 * 64
 
 RECYCLED_BYTES = 1 << 12  # programs keep a few buffers up to this size; larger ones are worth their time
+KEPT_ARENA_BYTES = 1 << 16  # and an arena for each thread that calls them, up to this one: that of a small product
 
 Block = tuple[int, "np.ndarray[Any, Any]"]  # aligned address, the array that owns the memory
 

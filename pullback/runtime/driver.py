@@ -35,6 +35,9 @@ from . import driver_ir, object_cache
 MAX_THREADS = max(1024, os.cpu_count() or 1)
 
 
+SHARED_WEIGHT = 0.5  # of a wave: from there on threads that are awake take part
+
+
 class Launch(NamedTuple):
     """A kernel over ``total`` tasks.
 
@@ -45,6 +48,7 @@ class Launch(NamedTuple):
     scratch_bytes: private memory that each thread running it needs, aligned to 64 bytes.
     guard: None, or the addresses of two functions ``void()`` that are called before and after the whole program
       (BLAS's thread setting); the same for all guarded launches of a program.
+    weight: of a chunk; 1 is worth waking a thread for, a quarter worth sharing with a thread that is awake.
     """
 
     address: int
@@ -53,6 +57,7 @@ class Launch(NamedTuple):
     grain: int
     scratch_bytes: int = 0
     guard: tuple[int, int] | None = None
+    weight: float = 1.0
 
 
 class NativeTable:
@@ -73,12 +78,22 @@ class NativeTable:
 
 def is_parallel(launches: Sequence[Launch]) -> bool:
     """Whether a wave is worth more than one thread: a launch of several chunks, or small ones worth two chunks."""
-    chunks = 0.0
-    for launch in launches:
-        if launch.total > launch.grain:
-            return True
-        chunks += launch.total / launch.grain
-    return chunks >= 2
+    if any(launch.total > launch.grain and launch.weight >= 1 for launch in launches):
+        return True
+    return _weight(launches) >= 2
+
+
+def _weight(launches: Sequence[Launch]) -> float:
+    return sum(launch.total / launch.grain * launch.weight for launch in launches)
+
+
+def _mode(launches: Sequence[Launch]) -> int:
+    """How a wave runs: driver_ir.ALONE, TOGETHER or IF_AWAKE."""
+    if is_parallel(launches):
+        return driver_ir.TOGETHER
+    if sum(-(-launch.total // launch.grain) for launch in launches) > 1 and _weight(launches) >= SHARED_WEIGHT:
+        return driver_ir.IF_AWAKE
+    return driver_ir.ALONE
 
 
 def build_table(waves: Sequence[Sequence[Launch]], serial: Container[int] = ()) -> NativeTable:
@@ -87,21 +102,21 @@ def build_table(waves: Sequence[Sequence[Launch]], serial: Container[int] = ()) 
     Starts the workers of the pool where a wave can use them.
     """
     header, wave_words, launch_words = driver_ir.HEADER_WORDS, driver_ir.WAVE_WORDS, driver_ir.LAUNCH_WORDS
-    kept: list[tuple[list[Launch], bool]] = []
+    kept: list[tuple[list[Launch], int]] = []
     for number, wave in enumerate(waves):
         launches = [launch for launch in wave if launch.total > 0]
         if launches:
-            kept.append((launches, number not in serial and is_parallel(launches)))
+            kept.append((launches, driver_ir.ALONE if number in serial else _mode(launches)))
     count = sum(len(launches) for launches, _ in kept)
     params_start = header + wave_words * len(kept) + launch_words * count
     size = params_start + sum(len(launch.params) for launches, _ in kept for launch in launches)
     words = np.zeros(size, np.int64)
     base = words.ctypes.data
-    parallel = any(flag for _, flag in kept)
+    parallel = any(mode for _, mode in kept)
     scratch = 0
     guard: tuple[int, int] | None = None
     wave_at, launch_at, params_at = header, header + wave_words * len(kept), params_start
-    for launches, flag in kept:
+    for launches, mode in kept:
         chunk = 0
         first_launch = base + 8 * launch_at
         for launch in launches:
@@ -122,7 +137,7 @@ def build_table(waves: Sequence[Sequence[Launch]], serial: Container[int] = ()) 
                 if guard is not None and guard != launch.guard:
                     raise ValueError("the launches of a program have different guards")
                 guard = launch.guard
-        words[wave_at : wave_at + wave_words] = (first_launch, len(launches), chunk, flag)
+        words[wave_at : wave_at + wave_words] = (first_launch, len(launches), chunk, mode)
         wave_at += wave_words
     scratch = scratch + 63 & -64
     words[:5] = (len(kept), parallel, scratch, *(guard or (0, 0)))

@@ -15,6 +15,9 @@ more at ``@ticket`` and waits on the condition. The owner stores ``@ticket`` and
 are sequentially consistent, so one of the two sees the other; and the mutex makes the wake-up wait for the sleep.
 While it looks it offers its processor to whoever waits for it: the system may wake it on the owner's, and a wave of
 100 us after a millisecond of Python then took 620 us, the time that the worker spun.
+
+Small waves. To wake a worker takes longer than a wave of a few microseconds: only workers that are awake take part.
+Where many such waves follow each other closely, one of them wakes the sleepers after all, who then stay awake.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ import sys
 
 # Words (i64) of a table's header, of a wave's record and of a launch's record; driver.py writes them.
 HEADER_WORDS = 8  # waves, any parallel wave, scratch bytes a thread, enter function, leave function
-WAVE_WORDS = 4  # address of the first launch, launches, chunks, parallel
+WAVE_WORDS = 4  # address of the first launch, launches, chunks, how it runs
+ALONE, TOGETHER, IF_AWAKE = 0, 1, 2  # how: by one thread, by all, by all that are awake
 LAUNCH_WORDS = 6  # function, address of params, total, grain, first chunk, end chunk
 
 FUNCTIONS = (
@@ -33,6 +37,8 @@ FUNCTIONS = (
 )  # fmt: skip
 
 _SPIN_NANOSECONDS = 500_000
+_CLOSE_NANOSECONDS = 50_000  # from one small wave to the next
+_STREAK = 32  # as many closely together wake the sleepers
 _RANGES = 64  # more threads than that share ranges
 
 _TEXT = """
@@ -47,6 +53,8 @@ _TEXT = """
 @ranges   = internal global [$RANGES x [16 x i64]] zeroinitializer, align 128 ; the next chunk of each
 @sleepers = internal global i64 0, align 128
 @wanted   = internal global i64 0
+@streak   = internal global i64 0 ; small waves that nobody was awake for, one closely behind the other
+@last_small = internal global i64 0
 @live     = internal global i64 0
 @mutex     = internal global [16 x i64] zeroinitializer, align 128
 @condition = internal global [16 x i64] zeroinitializer, align 128
@@ -323,6 +331,33 @@ done:
   ret void
 }
 
+; Whether a small wave is for several threads: some worker is awake, or it is the last of a streak.
+define internal i1 @calls_for_help() noinline {
+entry:
+  %timespec = alloca [2 x i64], align 16
+  %live = load atomic i64, ptr @live monotonic, align 8
+  %sleepers = load atomic i64, ptr @sleepers monotonic, align 8
+  %awake = icmp sgt i64 %live, %sleepers
+  br i1 %awake, label %yes, label %look
+look:
+  %time = call i64 @now(ptr %timespec)
+  %before = load i64, ptr @last_small
+  store i64 %time, ptr @last_small
+  %since = sub i64 %time, %before
+  %close = icmp slt i64 %since, $CLOSE
+  %streak = load i64, ptr @streak
+  %longer = add i64 %streak, 1
+  %now = select i1 %close, i64 %longer, i64 0
+  store i64 %now, ptr @streak
+  %enough = icmp sge i64 %now, $STREAK
+  br i1 %enough, label %yes, label %no
+yes:
+  store i64 0, ptr @streak
+  ret i1 true
+no:
+  ret i1 false
+}
+
 ; Run a program. 0: as wanted; 1: fewer workers live than wanted, start them before the next run.
 define i64 @pullback_run(ptr %table, ptr %slots) {
 entry:
@@ -381,14 +416,26 @@ do:
   %launches = load ptr, ptr %wave
   %chunks = load i64, ptr %chunks.p
   %together = load i64, ptr %together.p
-  %use = and i64 %together, %pool
-  %used = icmp ne i64 %use, 0
-  br i1 %used, label %publish, label %serial
+  %alone = icmp eq i64 %together, 0
+  %no.pool = icmp eq i64 %pool, 0
+  %not.used = or i1 %alone, %no.pool
+  br i1 %not.used, label %by.itself, label %ask
+ask:
+  %small = icmp eq i64 %together, $IF_AWAKE
+  br i1 %small, label %small.wave, label %publish
+small.wave:
+  %calls = call i1 @calls_for_help()
+  br i1 %calls, label %publish, label %by.itself
 
 publish:
   call void @publish(ptr %launches, i64 %chunks)
   %sleepers = load atomic i64, ptr @sleepers seq_cst, align 8
-  %asleep = icmp ne i64 %sleepers, 0
+  %live.now = load atomic i64, ptr @live monotonic, align 8
+  %all.asleep = icmp sge i64 %sleepers, %live.now
+  %hurry = icmp ne i64 %together, $IF_AWAKE
+  %may.wake = or i1 %hurry, %all.asleep
+  %some.asleep = icmp ne i64 %sleepers, 0
+  %asleep = and i1 %some.asleep, %may.wake
   br i1 %asleep, label %waking, label %join
 waking:
   call void @wake(i64 %chunks)
@@ -398,9 +445,11 @@ join:
   call void @await()
   br label %wave.done
 
+by.itself:
+  br label %serial
 serial:
-  %launch = phi ptr [ %launches, %do ], [ %launch.following, %launch.done ]
-  %chunk0 = phi i64 [ 0, %do ], [ %end, %launch.done ]
+  %launch = phi ptr [ %launches, %by.itself ], [ %launch.following, %launch.done ]
+  %chunk0 = phi i64 [ 0, %by.itself ], [ %end, %launch.done ]
   %end.p = getelementptr i64, ptr %launch, i64 5
   %end = load i64, ptr %end.p
   br label %chunk
@@ -500,6 +549,9 @@ def driver_ir() -> str:
         "$PAUSE": pause,
         "$MONOTONIC": "6" if sys.platform == "darwin" else "1",
         "$SPIN": str(_SPIN_NANOSECONDS),
+        "$CLOSE": str(_CLOSE_NANOSECONDS),
+        "$STREAK": str(_STREAK),
+        "$IF_AWAKE": str(IF_AWAKE),
         "$HEADER_WORDS": str(HEADER_WORDS),
         "$WAVE_WORDS": str(WAVE_WORDS),
         "$LAUNCH_WORDS": str(LAUNCH_WORDS),

@@ -14,7 +14,7 @@ import pytest
 
 from pullback.errors import ArgumentError, PullbackWarning
 from pullback.graph import state
-from pullback.runtime import driver, llvm_engine
+from pullback.runtime import driver, driver_ir, llvm_engine
 from pullback.runtime.driver import Launch
 
 # add: out[i] += value of the params; copy: out[i] = in[i] (waves); spread: fills scratch, then sums it up into out[i].
@@ -431,7 +431,7 @@ PRELUDE = f"""
 import os, sys, threading, time, warnings
 import numpy as np
 warnings.simplefilter("ignore", DeprecationWarning)
-from pullback.runtime import driver, llvm_engine
+from pullback.runtime import driver, driver_ir, llvm_engine
 from pullback.runtime.driver import Launch
 add = llvm_engine.compile_ir({KERNELS!r}, ["add"])["add"]
 out = np.zeros(1000, np.int64)
@@ -668,3 +668,18 @@ print(right(), codes == [0] * 4)
 """
     before = "import warnings; warnings.simplefilter('ignore', DeprecationWarning)"
     assert whole(code, before, PULLBACK_NUM_THREADS="3") == ("True True", "")
+
+
+def test_small_waves_are_shared_with_who_is_awake(kernels: dict[str, int]) -> None:
+    out = np.zeros(1000, np.int64)
+    light = Launch(kernels["add"], [2, 1], 1000, 100, weight=0.1)
+    assert not driver.is_parallel([light])
+    lighter = light._replace(weight=0.01)
+    heavy = light._replace(weight=1.0)
+    modes = [driver.build_table([[launch]])._words[driver_ir.HEADER_WORDS + 3] for launch in (heavy, light, lighter)]
+    assert modes == [driver_ir.TOGETHER, driver_ir.IF_AWAKE, driver_ir.ALONE]
+    table = driver.build_table([[light]])
+    slots = Slots(out)
+    for _ in range(500):  # from the first streak on a worker takes part
+        driver.run(table, slots.address)
+    assert np.all(out == 500)
