@@ -114,7 +114,9 @@ def product_launch(
     (_, a_row, c_row), (_, b_column, c_column), (_, a_k, _) = product.m[-1], product.n[-1], product.k[-1]
     c_direct = single["m"] and single["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
     c_direct = c_direct and not (follow is not None and follow.only)
-    m_block, n_block = _blocks(m, n, k, batch, tile, follow is not None and follow.whole)
+    whole_rows = follow is not None and follow.whole
+    joined = whole_rows or any(lead is not None for lead in leads)
+    m_block, n_block = _blocks(m, n, k, batch, tile, whole_rows, joined)
     k_block = _k_block(m, k, steps)
     depth = -(-k_block // steps)
     row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (depth * sum_size) // tile.rows * tile.rows))
@@ -170,8 +172,9 @@ def product_launch(
 
 
 def task_blocks(dtype: str, m: int, n: int, k: int, batch: int, whole_rows: bool) -> tuple[int, int]:
-    """Rows and columns of the blocks of C that are tasks; ``whole_rows``: each of which owns whole rows."""
-    return _blocks(m, n, k, batch, _tile(dtype, host()), whole_rows)
+    """Rows and columns of the blocks of C that are tasks, if a kernel computes an operand; ``whole_rows``: each of
+    which owns whole rows."""
+    return _blocks(m, n, k, batch, _tile(dtype, host()), whole_rows, joined=True)
 
 
 def takes_all_of_k(m: int, k: int) -> bool:
@@ -187,7 +190,7 @@ def _k_block(m: int, k: int, steps: int = 1) -> int:
 def whole_rows_fit(dtype: str, m: int, n: int, k: int, batch: int) -> bool:
     """Whether tasks that own whole rows of C take about as long as others."""
     tile = _tile(dtype, host())
-    if n <= _blocks(m, n, k, batch, tile)[1]:
+    if n <= _blocks(m, n, k, batch, tile, joined=True)[1]:
         return True
     return n <= MAX_WHOLE_COLUMNS and batch * m >= 8 * get_num_threads() * tile.rows
 
@@ -207,10 +210,15 @@ def _even_block(extent: int, limit: int, multiple: int) -> int:
     return min(extent, rounded_up(-(-extent // -(-extent // limit)), multiple))
 
 
-def _blocks(m: int, n: int, k: int, batch: int, tile: Tile, whole_rows: bool = False) -> tuple[int, int]:
-    """Rows and columns of a task: enough tasks for all threads, none too small, and little packed twice."""
+def _blocks(
+    m: int, n: int, k: int, batch: int, tile: Tile, whole_rows: bool = False, joined: bool = False
+) -> tuple[int, int]:
+    """Rows and columns of a task: enough tasks for all threads, none too small, and little packed twice.
+
+    joined: a kernel computes an operand as it is packed, or goes over whole rows of the result, and few blocks suit it.
+    """
     threads = get_num_threads()
-    most = max(1, min(2 * m * n * k // MIN_TASK_FLOPS, 8 * threads))
+    most = max(1, min(2 * m * n * k // (2 * CHUNK_FLOPS if joined else MIN_TASK_FLOPS), 8 * threads))
     fewest = 1 if whole_rows else -(-n // MAX_COLUMNS)
     best: tuple[float, int, int] | None = None
     for more in (1,) if whole_rows else (1, 2, 3, 4, 6, 8, 12, 16):
