@@ -112,7 +112,7 @@ class KernelBuilder(ExpressionTable):
     def _recompute_instead(self, value: Value, owner: Group, depth: int = 0) -> bool:
         """Whether computing a value of another kernel again reads no more memory than loading it. depth: of what it is
         read by, and would be computed again too."""
-        if value.id in self.demanded or owner.kind != "fused" or owner.stores or owner.is_follower:
+        if value.id in self.demanded or owner.kind != "fused" or owner.stores:
             return False
         if value.kind == "shift":
             return True  # of a table that is in memory anyway
@@ -128,7 +128,9 @@ class KernelBuilder(ExpressionTable):
             large += 1
             group = self.fuser.group_of.get(base.id)
             available = base.kind == "input" or base.id in self.demanded
-            available = available or (group is not None and group.kind != "fused")
+            # What follows a product is not computed again elsewhere: the product would be needed in memory.
+            apart = ("fused", "contraction") if owner.is_follower else ("fused",)
+            available = available or (group is not None and group.kind not in apart)
             if not available and not (
                 base.kind == "elementwise" and group is not None and self._recompute_instead(base, group, depth + 1)
             ):
