@@ -50,6 +50,7 @@ def test_same_bits_whatever_the_number_of_threads(row, monkeypatch):
     original = driver.is_parallel
     monkeypatch.setattr(plan, "CHUNK_WORK", 2000.0)
     monkeypatch.setattr(plan, "CHUNK_ELEMENTS", (8, 256))
+    monkeypatch.setattr(plan, "FEW_CHUNKS", 0)
     for name, value in {"CHUNKED_SIZE": 256, "CHUNK_SIZE": 64, "COLUMNS_PER_TASK": 1, "ENOUGH_TASKS": 4}.items():
         monkeypatch.setattr(simplify, name, value)
     monkeypatch.setattr(driver, "is_parallel", lambda wave: parallel.append(original(wave)) or parallel[-1])

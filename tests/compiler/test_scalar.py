@@ -18,6 +18,7 @@ from pullback.compiler.llvm.target import by_target_name
 from pullback.compiler.llvm.values import Value
 from pullback.compiler.llvm.vector_math import UNARY
 from pullback.errors import CompileError
+from pullback.ops import activation
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -167,9 +168,10 @@ TO_BOOL: dict[str, tuple[tuple[str, ...], int, Any]] = {
     "logical_xor": (ALL, 2, np.logical_xor),
     "logical_not": (ALL, 1, np.logical_not),
 }
+GELUS = ("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope")
 #: tested on their own below, or in test_vector_math.py
 ELSEWHERE = {
-    *UNARY, "pow", "atan2", "hypot", "logaddexp", "logaddexp2", "polygamma", "sinc", "reciprocal",
+    *UNARY, *GELUS, "pow", "atan2", "hypot", "logaddexp", "logaddexp2", "polygamma", "sinc", "reciprocal",
     "strong_multiply", "strong_product", "where", "cast", "bitcast", "check_index", "threefry",
 }  # fmt: skip
 
@@ -186,6 +188,16 @@ def test_elementwise(name: str, target: str) -> None:
         arrays = grid(dtype, arity)
         got = run(name, target, (dtype,) * arity, "bool" if name in TO_BOOL else dtype, *arrays)
         same(got, reference(*arrays))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", GELUS)
+def test_gelu(name: str, target: str) -> None:
+    for dtype in FLOATS:
+        x = np.concatenate([np.linspace(-9, 9, 2001), [0.0, -40, 40, 1e30, -1e30]]).astype(dtype)
+        got = run(name, target, (dtype,), dtype, x)
+        step = np.finfo(dtype).eps
+        np.testing.assert_allclose(got, getattr(activation, f"_{name}")(x), rtol=8 * step, atol=16 * step)
 
 
 @pytest.mark.parametrize("target", TARGETS)
