@@ -16,7 +16,9 @@ from pullback.compiler import plan, simplify
 from pullback.runtime import driver
 
 # Rows whose tiny sizes are one piece of work even so.
-ONE_CHUNK = ("cumsum-line", "cumsum-0", "adam-10m", "gemm-", "feed-forward", "norm-linear", "dispatch", "logreg")
+ONE_CHUNK = (
+    "cumsum-line", "cumsum-0", "adam-10m", "gemm-", "feed-forward", "norm-linear", "new-length", "dispatch", "logreg",
+)  # fmt: skip
 COMPUTED = [row for row in ROWS if isinstance(row, Computed)]
 
 

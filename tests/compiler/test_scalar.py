@@ -197,7 +197,7 @@ def test_gelu(name: str, target: str) -> None:
         x = np.concatenate([np.linspace(-9, 9, 2001), [0.0, -40, 40, 1e30, -1e30]]).astype(dtype)
         got = run(name, target, (dtype,), dtype, x)
         step = np.finfo(dtype).eps
-        np.testing.assert_allclose(got, getattr(activation, f"_{name}")(x), rtol=8 * step, atol=16 * step)
+        np.testing.assert_allclose(got, getattr(activation, f"_{name}")(x), rtol=8 * step, atol=64 * step)
 
 
 @pytest.mark.parametrize("target", TARGETS)
