@@ -456,12 +456,14 @@ def _in_parts(
     parts = next((n for n in range(parts, parts // 2, -1) if whole % n == 0), parts)
     length = whole // parts
     wide = dtypes.float32 if dtype.kind == "f" and dtype.itemsize < 4 else dtype
-    operands, rests = [], []
+    operands: list[Value] = []
+    rests: list[Value] = []
     for x, axis in zip(inputs, (contract[0][number], contract[1][number]), strict=True):
         x = b.make(_ops()("cast"), (x,), (wide,), x.shape, wide, node)
         cut = _along(b, x, axis, 0, parts * length)
         operands.append(reshape(b, cut, (*x.shape[:axis], parts, length, *x.shape[axis + 1 :])))
-        rests.append(_along(b, x, axis, parts * length, whole))
+        if parts * length < whole:
+            rests.append(_along(b, x, axis, parts * length, whole))
     axes = [places[number] for places in contract]
     moved = [
         [tuple([place + (place >= axis) for place in places[side]]) for places in (contract, batch)]
@@ -473,7 +475,7 @@ def _in_parts(
     )
     product = b.make(op, tuple(operands), part_attrs, (parts, *shape), wide, node)
     total = b.make(_ops()("reduce_sum"), (product,), ((0,), False), shape, wide, node)
-    if parts * length < whole:
+    if rests:
         rest = b.make(op, tuple(rests), attrs, shape, wide, node)
         total = b.make(_ops()("add"), (total, rest), (), shape, wide, node)
     return b.make(_ops()("cast"), (total,), (dtype,), shape, dtype, node)
