@@ -55,6 +55,8 @@ def _widths(pad_width: Any, rank: int) -> list[tuple[int, int]]:
         return widths
     try:
         array = np.asarray(pad_width)
+        if array.shape == (0,):  # no pairs, of which NumPy cannot know that they are pairs
+            array = array.reshape(0, 2)
         spread = np.broadcast_to(array, (rank, 2))
     except ValueError as error:
         raise ShapeError(

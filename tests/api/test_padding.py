@@ -40,6 +40,14 @@ def test_widths_of_several_axes(mode, width):
     same(pb.pad(X, width), np.pad(X, expected))
 
 
+@pytest.mark.parametrize("mode", ["constant", *MODES])
+def test_an_array_without_axes_takes_no_pairs(mode):
+    for width in ([], (), {}, np.zeros((0, 2), int), 3):
+        same(pb.pad(np.float64(2), width, mode=mode), np.asarray(2.0))
+    with pytest.raises(pb.ShapeError, match="1 such pairs"):
+        pb.pad(np.zeros(3), [], mode=mode)
+
+
 def test_constants():
     width = ((1, 2), (0, 3), (2, 0))
     for values in (7, (1, 2), ((1, 2), (3, 4), (5, 6)), ((1,), (2,), (3,))):
