@@ -63,6 +63,9 @@ from .dropout import Dropout1d as Dropout1d
 from .dropout import Dropout2d as Dropout2d
 from .dropout import Dropout3d as Dropout3d
 from .embedding import Embedding as Embedding
+from .fully_connected import Flatten as Flatten
+from .fully_connected import Identity as Identity
+from .fully_connected import Linear as Linear
 from .functional import alpha_dropout as alpha_dropout
 from .functional import celu as celu
 from .functional import dropout as dropout
@@ -78,6 +81,7 @@ from .functional import hardsigmoid as hardsigmoid
 from .functional import hardswish as hardswish
 from .functional import hardtanh as hardtanh
 from .functional import leaky_relu as leaky_relu
+from .functional import linear as linear
 from .functional import log_sigmoid as log_sigmoid
 from .functional import mish as mish
 from .functional import prelu as prelu
@@ -95,9 +99,6 @@ from .functional import tanhshrink as tanhshrink
 from .functional import threshold as threshold
 from .labels import embedding as embedding
 from .labels import one_hot as one_hot
-from .linear import Flatten as Flatten
-from .linear import Identity as Identity
-from .linear import Linear as Linear
 from .linear_loss import linear_cross_entropy as linear_cross_entropy
 from .loss import BCELoss as BCELoss
 from .loss import BCEWithLogitsLoss as BCEWithLogitsLoss

@@ -8,6 +8,7 @@ input's shape and dtype. float16 and bfloat16 are computed in float32.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes
@@ -336,16 +337,41 @@ def geglu(x: Any, axis: int = -1, approximate: str = "none") -> Tensor:
     return gelu(a, approximate) * b
 
 
+_ACTIVATIONS: dict[str, Callable[[Any], Tensor]] = {
+    function.__name__: function
+    for function in (
+        relu, relu6, leaky_relu, hardtanh, elu, celu, selu, gelu, sigmoid, tanh, silu, softplus, mish, softsign,
+        hardsigmoid, hardswish, tanhshrink, hardshrink, softshrink, log_sigmoid, glu, swiglu, geglu,
+    )
+}  # fmt: skip
+
+
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
-    """``x @ weight.T + bias``.  x: (..., in), weight: (out, in), bias: (out,); result (..., out).
+def linear(x: Any, weight: Any, bias: Any = None, activation: Any = None) -> Tensor:
+    """``activation(x @ weight.T + bias)``.  x: (..., in), weight: (out, in), bias: (out,); result (..., out).
 
-    An activation, a scale or a residual that follows, ``x + gelu(linear(x, w, b))``, is computed with the product,
-    block by block: there is no argument for it, nor need of one.
+    activation: a function of a tensor, or the name of one of this module's, ``"relu"`` or ``"gelu"``; a gate
+        (``"swiglu"``) halves the result's last axis. None: the identity.
+
+    The activation is computed with the product, block by block, and so is what is written after it: a scale, a
+    residual, ``x + gelu(linear(x, w, b))``. Raises ShapeError naming the shapes that do not fit, ArgumentError for an
+    activation that is none.
     """
-    return contraction.linear(x, weight, bias)
+    activate = None if activation is None else as_activation(activation, "linear")
+    product = contraction.linear(x, weight, bias)
+    return product if activate is None else activate(product)
+
+
+def as_activation(activation: Any, op: str) -> Callable[[Tensor], Tensor]:
+    """The function that ``activation`` is or names."""
+    found = _ACTIVATIONS.get(activation) if isinstance(activation, str) else activation
+    if not callable(found):
+        raise ArgumentError(
+            f"{op}: activation must be a function or one of {', '.join(map(repr, _ACTIVATIONS))}, got {activation!r}"
+        )
+    return found
 
 
 def dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> Tensor:

@@ -9,7 +9,7 @@ from ..api.cumulative import gated_scan
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor
 from . import functional
-from .linear import Linear
+from .fully_connected import Linear
 from .module import Module
 from .norm import RMSNorm
 

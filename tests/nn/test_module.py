@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn, optim, pytree
-from pullback.errors import DTypeError, ShapeError
+from pullback.errors import ArgumentError, DTypeError, ShapeError
 
 
 class Block(nn.Module):
@@ -261,6 +261,26 @@ def test_linear():
         layer(pb.ones(4))
     with pytest.raises(ShapeError):
         nn.Linear(-1, 2)
+
+
+def test_linear_with_an_activation():
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    layer = nn.Linear(3, 2, activation="gelu")
+    plain = nn.Linear(3, 2)
+    plain.load_state_dict(layer.state_dict())
+    assert repr(layer).startswith("Linear(in_features=3, out_features=2, activation=gelu)")
+    np.testing.assert_allclose(np.asarray(layer(x)), np.asarray(nn.gelu(plain(x))), rtol=1e-6, atol=1e-7)
+    compiled = pb.jit(layer)
+    np.testing.assert_allclose(np.asarray(compiled(x)), np.asarray(nn.gelu(plain(x))), rtol=1e-6, atol=1e-7)
+    layer.activation = pb.tanh
+    np.testing.assert_allclose(np.asarray(compiled(x)), np.tanh(np.asarray(plain(x))), rtol=1e-6, atol=1e-7)
+    with_module = nn.Linear(3, 2, activation=nn.PReLU())
+    assert [name for name, _ in with_module.named_parameters()] == ["weight", "bias", "activation.weight"]
+    for wrong in ("gellu", 3):
+        with pytest.raises(ArgumentError, match="activation must be a function or one of 'relu'"):
+            nn.Linear(3, 2, activation=wrong)
+        with pytest.raises(ArgumentError, match="activation must be a function or one of 'relu'"):
+            nn.linear(x, layer.weight, activation=wrong)
 
 
 def test_linear_starts_uniform_as_pytorch_does():

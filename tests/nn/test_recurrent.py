@@ -99,21 +99,21 @@ W = RNG.standard_normal((96, 48)).astype(np.float32)
 SCALE, BIAS = (RNG.standard_normal(n).astype(np.float32) for n in (48, 96))
 
 BLOCKS = {
-    "linear and gelu": (lambda x, w, b: nn.gelu(nn.functional.linear(x, w, b)), (A, W, BIAS), ["product"]),
-    "linear, tanh, residual": (lambda x, w: x + pb.tanh(nn.functional.linear(x, w)), (A, W[:48]), ["product"]),
-    "swiglu of one product": (lambda x, w: nn.swiglu(nn.functional.linear(x, w)), (A, W), ["product", "map"]),
+    "linear and gelu": (lambda x, w, b: nn.linear(x, w, b, activation="gelu"), (A, W, BIAS), ["product"]),
+    "linear, tanh, residual": (lambda x, w: x + pb.tanh(nn.linear(x, w)), (A, W[:48]), ["product"]),
+    "swiglu of one product": (lambda x, w: nn.swiglu(nn.linear(x, w)), (A, W), ["product", "map"]),
     "geglu of two products": (
-        lambda x, v, w: nn.gelu(nn.functional.linear(x, v)) * nn.functional.linear(x, w), (A, W, W + 1),
+        lambda x, v, w: nn.gelu(nn.linear(x, v)) * nn.linear(x, w), (A, W, W + 1),
         ["product", "product"],
     ),
     "rms_norm and linear": (
-        lambda x, g, w: nn.functional.linear(nn.rms_norm(x, (48,), g), w), (A, SCALE, W), ["product"],
+        lambda x, g, w: nn.linear(nn.rms_norm(x, (48,), g), w), (A, SCALE, W), ["product"],
     ),
     "residual and norm": (
         lambda x, r, g: (lambda y: (y, nn.rms_norm(y, (48,), g)))(x + r), (A, A * 2, SCALE), ["row"],
     ),
     "linear, residual and norm": (
-        lambda x, w, g: (lambda y: (y, nn.layer_norm(y, (48,), g)))(x + nn.functional.linear(x, w)), (A, W[:48], SCALE),
+        lambda x, w, g: (lambda y: (y, nn.layer_norm(y, (48,), g)))(x + nn.linear(x, w)), (A, W[:48], SCALE),
         ["product"],
     ),
 }  # fmt: skip

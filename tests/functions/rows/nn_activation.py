@@ -1,4 +1,4 @@
-"""Activations, gates, softmax, dropout and embedding of ``pb.nn``."""
+"""Activations, gates, linear, softmax, dropout and embedding of ``pb.nn``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ X = spread(-4.3, 4.1, 3, 6)
 
 def _quick(t: Any) -> Callable[..., Any]:
     return lambda x: x * t.sigmoid(1.702 * x)
+
+
+def _linear(note: str, activation: Any = None, there: Any = None) -> Row:
+    """there: given torch, its activation."""
+
+    def peer(t: Any) -> Any:
+        follow = there(t) if there is not None else lambda x: x
+        return lambda *operands: follow(t.nn.functional.linear(*operands))
+
+    arrays = (normal(3, 2, 5, seed=1), normal(4, 5, seed=2), normal(4, seed=3))
+    return Row("nn.linear", lambda *a: pb.nn.linear(*a, activation=activation), arrays, note=note, torch=peer)
 
 
 def _swiglu(t: Any, axis: int) -> Callable[..., Any]:
@@ -67,6 +78,8 @@ ROWS = [
         torch=lambda t: lambda x: t.nn.functional.gelu(x[:3], approximate="tanh") * x[3:]),
     Row("nn.swiglu", F.swiglu, (X,), torch=lambda t: _swiglu(t, -1)),
     Row("nn.swiglu", lambda x: F.swiglu(x, 0), (X.T,), note="axis 0", torch=lambda t: _swiglu(t, 0)),
+    _linear(""), _linear("gelu", "gelu", lambda t: t.nn.functional.gelu),
+    _linear("function", pb.tanh, lambda t: t.tanh), _linear("gate", "swiglu", lambda t: _swiglu(t, -1)),
     _activation("softmax", "", -1), _activation("softmax", "axis 0", 0), _activation("softmax", "middle", 1,
                                                                                      x=normal(2, 3, 4)),
     Row("nn.softmax", lambda x: F.softmax(x, (0, 2)), (normal(2, 3, 4),), note="two axes"),
