@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import dtypes
+from ..ops.registry import by_name
 from ..shapes import reduced_shape
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ def vector_norm(
 ) -> Value:
     """``scale * (sum (|x| / scale)**order)**(1 / order)``, where scale is the largest |x| (of an order below 0, the
     smallest), or 1 where that is 0 or not finite."""
-    from ..ops.registry import by_name
-
     (x,) = inputs
     axes, _, order = attrs
     kept = reduced_shape(x.shape, axes, True)
@@ -36,7 +35,7 @@ def vector_norm(
         return b.literal(value, dtype)
 
     if x.size == 0:
-        return b.make(by_name("broadcast_to"), (number(0.0),), (shape,), shape, dtype)
+        return b.filled(0.0, shape, dtype)
     size = elementwise("abs", x)
     scale = fold("reduce_max" if order > 0 else "reduce_min", size)
     finite = elementwise("isfinite", scale, result=dtypes.bool_)
@@ -50,20 +49,7 @@ def vector_norm(
         total = fold("reduce_sum", elementwise("pow", ratio, number(order)))
         root = elementwise("pow", total, number(1 / order))
     result = elementwise("multiply", scale, root)
-    return result if shape == kept else b.make(by_name("reshape"), (result,), (shape,), shape, dtype)
-
-
-def rounded_dot_general(
-    b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
-) -> Value:
-    """The product of operands that are rounded and widened again; the engine reads what is between (see
-    contraction.py)."""
-    from ..ops.registry import by_name
-
-    if dtype is dtypes.float32:
-        for narrow in (dtypes.bfloat16, dtypes.float32):
-            inputs = tuple([b.make(by_name("cast"), (x,), (narrow,), x.shape, narrow, node) for x in inputs])
-    return b.make(by_name("dot_general"), inputs, attrs, shape, dtype, node)
+    return b.reshape(result, shape)
 
 
 SEARCHED_LINE = 1 << 12  # elements of a line up to which a kernel searches it, in twelve steps
@@ -73,8 +59,6 @@ def searchsorted(
     b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: tuple[int, ...], dtype: DType, node: Node | None
 ) -> Value | None:
     """One short line halved step by step, for all values at once: at every step the same half for each."""
-    from ..ops.registry import by_name
-
     line, values = inputs
     (right,) = attrs
     if len(line.shape) != 1 or not 0 < line.size <= SEARCHED_LINE or line.dtype.kind == "b" or not values.size:
@@ -92,7 +76,7 @@ def searchsorted(
             last = elementwise("logical_and", last, elementwise("logical_not", elementwise("isnan", found)))
         return elementwise("logical_or", before, last)
 
-    start = b.make(by_name("broadcast_to"), (b.literal(0, dtypes.int64),), (shape,), shape, dtypes.int64)
+    start = b.filled(0, shape, dtypes.int64)
     length = line.size
     while length:
         half = (length + 1) // 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from ..ops.registry import by_name
 from .groups import CHEAP_COST, MAX_COST, Group, crop, gather_lead, separate_axes
-from .simplify import broadcast
 from .values import Value
 from .views import Linear, NotAffineError, row_major, split
 
@@ -64,12 +64,10 @@ def place_pad(fuser: Fuser, value: Value) -> None:
     operand, filler = value.inputs
     low, _, interior = value.attrs
     strides = row_major(value.shape)
-    first = _piece(fuser, value, broadcast(fuser.builder, filler, value.shape), (0, strides), value.shape, 0)
+    first = _piece(fuser, value, fuser.builder.broadcast(filler, value.shape), (0, strides), value.shape, 0)
     after = 1 << first.number
     starts, stops, begin, inner = crop(operand.shape, low, interior, value.shape)
     if all(stop > start for start, stop in zip(starts, stops, strict=True)):
-        from ..ops.registry import by_name
-
         shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
         ones = (1,) * len(shape)
         piece = fuser.builder.make(by_name("slice"), (operand,), (starts, stops, ones), shape, operand.dtype)

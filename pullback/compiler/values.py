@@ -14,6 +14,7 @@ from ..errors import CompileError
 from ..graph.node import Node, topological_order
 from ..graph.structure import is_static_constant
 from ..ops.leaf import PARAMETER
+from ..ops.registry import by_name
 
 if TYPE_CHECKING:
     from ..dtypes import DType
@@ -59,6 +60,13 @@ class Value:
     def __repr__(self) -> str:
         operands = ",".join(f"%{v.id}" for v in self.inputs)
         return f"%{self.id}={self.name}({operands}){self.attrs}:{self.dtype.name}{list(self.shape)}"
+
+
+def splat(value: Value) -> Any:
+    """The number that every element of ``value`` is, if it is a literal seen through views; else None."""
+    while value.kind == "view":
+        value = value.inputs[0]
+    return value.attrs[0] if value.kind == "literal" else None
 
 
 class ValueBuilder:
@@ -115,6 +123,22 @@ class ValueBuilder:
             if simpler is not None:
                 return simpler
         return self.raw(op.kind, op.name, op, inputs, attrs, shape, dtype, node)
+
+    def broadcast(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """``value`` broadcast to ``shape``."""
+        if value.shape == shape:
+            return value
+        return self.make(by_name("broadcast_to"), (value,), (shape,), shape, value.dtype)
+
+    def reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """``value`` reshaped to ``shape``."""
+        if value.shape == shape:
+            return value
+        return self.make(by_name("reshape"), (value,), (shape,), shape, value.dtype)
+
+    def filled(self, number: Any, shape: tuple[int, ...], dtype: DType) -> Value:
+        """A literal broadcast to ``shape``."""
+        return self.broadcast(self.literal(number, dtype), shape)
 
 
 def import_graph(
