@@ -128,7 +128,7 @@ def product_launch(
         a_direct = not widened and lead_a.is_along_k
     # Of B, panels whose columns follow each other, as the native code finds out.
     b_in_order = b_column == size if lead_b is None else not lead_b.is_along_k
-    b_direct = not widened and b_in_order and (m_block <= 8 * tile.rows or n * k * size <= SMALL_BYTES)
+    b_direct = not widened and b_in_order and m_block <= (16 if n * k * size <= SMALL_BYTES else 8) * tile.rows
     b_in_place = b_direct and lead_b is None and single["n"] and n % tile.columns == 0
     calls = [found.call for found in leads if found is not None] + ([] if follow is None else [follow])
     places, scratch = {}, 0
