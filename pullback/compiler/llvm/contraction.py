@@ -23,6 +23,7 @@ from .target import Target
 from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value, is_float
 
 MAX_AXES = 6  # of a group
+LONG_SUM = 128  # steps of k that take longer than a tile's place from memory
 _GROUP_WORDS = 1 + 4 * MAX_AXES  # count; for each axis its extent and up to three strides in bytes
 
 #: A launch's parameters, in words: these, then the groups, then the CALL of the kernel that follows, then the LEADs.
@@ -96,6 +97,7 @@ class ContractionLibrary(BlockCalls):
             along k follow each other. "across": rows follow each other, and elements along k are ``a_row`` bytes apart.
         """
         name = f"tile{rows}{access}"
+        self.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         f = self.function(
             name, ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("ptr", "ks"), ("i64", "count"), ("ptr", "c"),
             ("i64", "c_row"), ("i64", "valid"), ("i64", "add"),
@@ -114,6 +116,15 @@ class ContractionLibrary(BlockCalls):
         for _, total in cells:
             f.set(total, "zeroinitializer", kind)
         last = f.sub("%valid", 1)
+
+        def fetch() -> None:
+            # The tile's place comes from far while the products are summed.
+            for row in places:
+                for place in (row[0], f.at(row[-1], (lanes - 1) * self.sum_size)):
+                    f.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+
+        is_far = f.emit(f"or i1 {f.test('ne', '%add', 0)}, {f.test('sge', '%count', LONG_SUM)}")
+        f.when(is_far, fetch)
         starts = ["%a"]
         if access == "direct":
             starts += [f.at("%a", f.mul(f.min(row, last), "%a_row")) for row in range(1, rows)]
