@@ -27,9 +27,9 @@ from ..tensor import Tensor
 from . import pytree
 from .backward import chained
 from .batching import hook_error
-from .custom import BatchedRule, own_sites
 from .derivative import Hook, gradients_of, tangents_of
 from .primals import ARRAYS, Function, as_array_node, kind_of
+from .rules import BatchedRule, own_sites
 
 Policy = Collection[str] | Callable[[str], bool] | None
 

@@ -10,31 +10,25 @@ import copyreg
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
 from ..errors import DTypeError, GradientError, ShapeError
-from ..graph.graph import remake
 from ..graph.handle import is_named
 from ..graph.node import Node, topological_order
 from ..graph.state import describe_site, state
 from ..graph.tracking import is_tracked
 from ..ops.custom import Rule, custom_call, custom_result
 from ..ops.elementwise import alias, cast
-from ..ops.leaf import parameter
-from ..ops.movement import broadcast_to, uniform_value
-from ..ops.record import NoDerivative
-from ..ops.reduction import reduce_sum
-from ..ops.registry import by_name
-from ..ops.selection import BARRIER
 from ..tensor import Tensor
 from . import pytree
-from .batching import batch_nodes, dependents
 from .derivative import followed, transpose_linear, zeros_of
+from .linearity import checked_transpose
 from .primals import ARRAYS, Function, as_array_node, kind_of, stand_in
+from .rules import BatchedRule, own_sites
 
 # -- trees whose tensors are nodes of a call ---------------------------------------------------------------------------
 
@@ -99,84 +93,7 @@ class Outputs(NamedTuple):
         )
 
 
-class own_sites:
-    """While a rule runs: its nodes carry the lines of the rule, and not that of the call."""
-
-    def __enter__(self) -> None:
-        self._site = state.site
-        state.site = None
-
-    def __exit__(self, *exc: object) -> None:
-        state.site = self._site
-
-
 # -- rules -------------------------------------------------------------------------------------------------------------
-
-
-class BatchedRule(Rule):
-    """The rule of a call whose inputs have a batch axis in front: the plain rule, once, for every element."""
-
-    def __init__(self, rule: Rule, call: Node, batched: tuple[bool, ...], size: int) -> None:
-        self.rule = rule
-        self.attrs = call.attrs
-        self.shape = call.shape
-        self.is_batched = batched
-        self.size = size
-
-    def _element(self, node: Node, placeholders: dict[Node, Node]) -> Node:
-        """The call for one element, its batched inputs placeholders for those of ``node``."""
-        inputs = [
-            _element(value, placeholders) if is_batched else value
-            for value, is_batched in zip(node.inputs, self.is_batched)
-        ]
-        return Node(node.op, tuple(inputs), self.attrs, self.shape, node.dtype)
-
-    def _run(
-        self, results: Sequence[Node | None], placeholders: dict[Node, Node], given: Iterable[Node | None]
-    ) -> list[Node | None]:
-        """``results`` of the rule, which was given ``given``, for every element, each with the batch axis in front."""
-        found = [node for node in results if node is not None]
-        order, depends = dependents(found, list(placeholders), [node for node in given if node is not None])
-        new = iter(batch_nodes(order, placeholders, found, self.size))
-        stacked: list[Node | None] = []
-        for node in results:
-            if node is None:
-                stacked.append(None)
-                continue
-            value = next(new)
-            stacked.append(value if id(node) in depends else broadcast_to(value, (self.size, *node.shape)))
-        return stacked
-
-    def cotangents(self, node: Node, cotangents: Mapping[int, Node], hooked: bool) -> Sequence[Node | None]:
-        placeholders: dict[Node, Node] = {}
-        call = self._element(node, placeholders)
-        given = {index: _element(value, placeholders) for index, value in cotangents.items()}
-        found = self._run(self.rule.cotangents(call, given, hooked), placeholders, call.inputs)
-        return [
-            value if value is None or is_batched else reduce_sum(value, (0,))
-            for value, is_batched in zip(found, self.is_batched)
-        ]
-
-    def tangents(self, node: Node, tangents: Sequence[Node | None]) -> Sequence[Node | None]:
-        placeholders: dict[Node, Node] = {}
-        call = self._element(node, placeholders)
-        # An input that all elements share has one tangent for all of them.
-        given = [
-            value if value is None or not is_batched else _element(value, placeholders)
-            for value, is_batched in zip(tangents, self.is_batched)
-        ]
-        return self._run(self.rule.tangents(call, given), placeholders, [*call.inputs, *given])
-
-    def batched(self, batched: tuple[bool, ...], size: int, node: Node) -> Rule:
-        return BatchedRule(self, node, batched, size)
-
-
-def _element(value: Node, placeholders: dict[Node, Node]) -> Node:
-    """A placeholder for one element of the stack ``value``, followed by derivatives as that is."""
-    placeholder = parameter(len(placeholders), value.shape[1:], value.dtype)
-    placeholder.rg, placeholder.scope = value.rg, value.scope
-    placeholders[placeholder] = value
-    return placeholder
 
 
 class _UserRule(Rule):
@@ -278,7 +195,7 @@ class _VjpRule(_UserRule):
             return results
 
         found = transpose_linear(pull, [self.outputs.like[i] for i in floats], tangents)
-        checked = _checked_transpose(results, found, placeholders, [*node.inputs, *tangents])
+        checked = checked_transpose(results, found, placeholders, [*node.inputs, *tangents])
         if checked is None:
             raise GradientError(
                 f"custom_vjp: {self.name} (called at {describe_site(node.site)}) cannot be differentiated in forward "
@@ -289,73 +206,6 @@ class _VjpRule(_UserRule):
         for index, tangent in zip(floats, checked):
             by_output[index] = tangent
         return by_output
-
-
-def _checked_transpose(
-    results: Sequence[Node | None],
-    transposed: Sequence[Node | None],
-    placeholders: list[Node],
-    given: Sequence[Node | None],
-) -> list[Node | None] | None:
-    """``transposed``, or None if ``results`` are not linear in ``placeholders``. They are if no placeholder is left in
-    their transpose, none goes through an op that has no derivative (a sign, a comparison) or a constant, and nothing
-    but 0 stands beside them in a sum.
-
-    given: what the rule and its transpose were given, at which the search ends."""
-    older = [node for node in given if node is not None]
-    nodes = [node for node in results if node is not None]
-    order, depends, _ = _without_barriers(nodes, placeholders, older)
-    for node in order:
-        if node.constant or isinstance(node.op.derivative, NoDerivative):
-            return None
-        if node.op in _SUMS and not all(
-            id(operand) in depends or operand.dtype.kind != "f" or _vanishes(operand) for operand in node.inputs
-        ):
-            return None
-    if not all(id(node) in depends or _vanishes(node) for node in nodes):
-        return None
-    _, left, new = _without_barriers([node for node in transposed if node is not None], placeholders, older)
-    if any(id(node) in left for node in transposed):
-        return None
-    return [None if node is None else new.get(id(node), node) for node in transposed]
-
-
-def _without_barriers(
-    nodes: list[Node], placeholders: list[Node], older: list[Node]
-) -> tuple[list[Node], set[int], dict[int, Node]]:
-    """The nodes below ``nodes`` whose values depend on ``placeholders``, and their ids with those of the placeholders;
-    and by id, what takes the place of those that only had to wait for a placeholder behind a barrier (see
-    checkpoint.py): the same values computed at once."""
-    depends = {id(node) for node in placeholders}
-    order = []
-    new: dict[int, Node] = {}
-    for node in dependents(nodes, placeholders, older)[0]:
-        inputs = node.inputs[:1] if node.op is BARRIER else node.inputs
-        if any(id(operand) in depends for operand in inputs):
-            depends.add(id(node))
-            order.append(node)
-            continue
-        inputs = tuple([new.get(id(operand), operand) for operand in inputs])
-        new[id(node)] = inputs[0] if node.op is BARRIER else remake(node, inputs)
-    return order, depends, new
-
-
-# Ops that are linear in all floating operands together and not in one of them: another has to vanish.
-_SUMS = frozenset(map(by_name, ("add", "subtract", "where", "concat", "pad", "scatter_add", "scatter_set")))
-_PRODUCTS = frozenset(map(by_name, ("multiply", "strong_multiply", "strong_product")))
-_NAMES = frozenset(map(by_name, ("alias", "cast", "negative", "broadcast_to", "reshape", "stop_gradient")))
-
-
-def _vanishes(node: Node) -> bool:
-    """Whether every element is 0, as far as can be told without computing."""
-    while True:
-        if node.buffer is not None:
-            return not node.buffer.numpy(node.shape, node.dtype.numpy).any()
-        if node.op in _PRODUCTS:
-            return any(uniform_value(operand) == 0 for operand in node.inputs)
-        if node.op not in _NAMES:
-            return uniform_value(node) == 0
-        (node,) = node.inputs
 
 
 class _JvpRule(_UserRule):
@@ -411,7 +261,7 @@ class _JvpRule(_UserRule):
 
         by_output = [cotangents.get(index) for index in range(len(self.outputs.like))]
         found = transpose_linear(push, [node.inputs[i] for i in floats], by_output)
-        checked = _checked_transpose(results, found, placeholders, [*node.inputs, *by_output])
+        checked = checked_transpose(results, found, placeholders, [*node.inputs, *by_output])
         if checked is None:
             raise GradientError(
                 f"custom_jvp: the tangent that the rule of {self.name} computes (called at "

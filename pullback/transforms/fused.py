@@ -13,8 +13,8 @@ from ..graph.state import state
 from ..graph.tracking import Scope, no_grad
 from ..ops.custom import Rule, custom_call, custom_result, saved
 from ..ops.elementwise import alias
-from .custom import BatchedRule, own_sites
 from .derivative import gradients_of, tangents_of
+from .rules import BatchedRule, own_sites
 
 Inputs = Sequence[Node]
 
