@@ -14,6 +14,7 @@ from pullback.compiler.llvm.target import by_target_name, host
 from pullback.compiler.products import has_tile
 from pullback.ops.attention import attention, attention_gradient
 from pullback.tensor import Tensor
+from tests.threads import same_bits
 
 pytestmark = pytest.mark.skipif(not has_tile(), reason="the kernel needs fused multiply-add")
 
@@ -165,17 +166,7 @@ def test_empty_extents(batch, queries, keys):
 
 
 def test_the_same_bits_on_any_number_of_threads():
-    before = pb.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2, 3, 7):
-            pb.set_num_threads(threads)
-            found.append(check((2, 4, 2, 500, 700, 32, 32, None, 201), "float32"))
-    finally:
-        pb.set_num_threads(before)
-    for others in found[1:]:
-        for mine, other in zip(found[0], others, strict=True):
-            np.testing.assert_array_equal(mine, other)
+    same_bits(lambda: check((2, 4, 2, 500, 700, 32, 32, None, 201), "float32"))
 
 
 @pytest.mark.parametrize(

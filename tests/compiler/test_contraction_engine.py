@@ -11,6 +11,7 @@ import pytest
 import pullback as pb
 from pullback.compiler import products
 from pullback.compiler.products import collapsed
+from tests.threads import same_bits
 
 pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
 
@@ -93,18 +94,9 @@ def test_windows_are_read_in_place():
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_the_same_bits_on_any_number_of_threads(dtype):
     rng = np.random.default_rng(0)
-    before = pb.get_num_threads()
-    try:
-        for m, n, k in ((300, 700, 500), (97, 65, 3000), (2000, 33, 64)):
-            a, b = arrays(rng, dtype, (m, k), (k, n))
-            found = []
-            for threads in (1, 2, 3, 7):
-                pb.set_num_threads(threads)
-                found.append(pb.jit(lambda x, y: x @ y)(a, b).numpy())
-            for other in found[1:]:
-                np.testing.assert_array_equal(found[0].view(np.uint8), other.view(np.uint8))
-    finally:
-        pb.set_num_threads(before)
+    for m, n, k in ((300, 700, 500), (97, 65, 3000), (2000, 33, 64)):
+        operands = arrays(rng, dtype, (m, k), (k, n))
+        same_bits(lambda operands=operands: pb.jit(lambda x, y: x @ y)(*operands))
 
 
 def test_values_outside_an_operand_do_not_leak_in():

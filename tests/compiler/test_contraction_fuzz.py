@@ -27,6 +27,7 @@ import pullback as pb
 from pullback import nn
 from pullback.compiler import options
 from pullback.dtypes import by_name
+from tests.threads import same_bits
 
 MANY = int(os.environ.get("PULLBACK_FUZZ_EXAMPLES", "0"))
 EXTENTS = (1, 2, 3, 5, 8, 17, 33)
@@ -341,7 +342,6 @@ def test_the_same_bits_on_any_number_of_threads(
     a, b = (
         rng.standard_normal([sizes[c] for c in part]).astype(by_name(dtype).numpy) for part in (left, right)
     )
-    before, found = pb.get_num_threads(), []
     led = [PREPARED[name] for name in prologues]
 
     def compute(a: Any, b: Any) -> list[Any]:
@@ -349,16 +349,9 @@ def test_the_same_bits_on_any_number_of_threads(
         return [FINISHED[epilogue](c), *([c] if wanted else [])]
 
     step = pb.jit(compute)
-    try:
-        for threads in (1, 2, 3, 7):
-            pb.set_num_threads(threads)
-            for function in (step, pb.jit(lambda a, b: compute(a, b))):
-                found.append([x.numpy().copy().view(np.uint8) for x in function(a, b)])
-    finally:
-        pb.set_num_threads(before)
-    for other in found[1:]:
-        for value, first in zip(other, found[0], strict=True):
-            np.testing.assert_array_equal(value, first)
+    once, anew = same_bits(lambda: (step(a, b), pb.jit(lambda a, b: compute(a, b))(a, b)))
+    for value, other in zip(once, anew, strict=True):
+        assert value.tobytes() == other.tobytes()
 
 
 def fits(case: Any) -> bool:

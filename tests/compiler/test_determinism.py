@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,9 @@ import pytest
 
 import pullback as pb
 from pullback.runtime.llvm_engine import compile_count
+from tests.threads import same_bits
 
 F = pb.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def restore_threads() -> Iterator[None]:
-    before = pb.get_num_threads()
-    yield
-    pb.set_num_threads(before)
 
 
 def bits(value: Any) -> bytes:
@@ -44,11 +38,7 @@ def bits(value: Any) -> bytes:
 )
 def test_threads_do_not_change_results(function: Callable[..., Any]) -> None:
     x = pb.asarray(np.random.default_rng(3).standard_normal((1500, 401)).astype(np.float32))
-    found = []
-    for threads in (1, 2, 3):
-        pb.set_num_threads(threads)
-        found.append(bits(function(x)))
-    assert found[0] == found[1] == found[2]
+    same_bits(lambda: function(x), (1, 2, 3))
 
 
 @pytest.mark.parametrize(

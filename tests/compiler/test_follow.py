@@ -11,6 +11,7 @@ import pullback as pb
 from pullback import nn
 from pullback.compiler import options, products
 from pullback.compiler.follow import GAP, _Order
+from tests.threads import same_bits
 
 pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
 rng = np.random.default_rng(0)
@@ -97,18 +98,9 @@ def test_two_products_that_follow_each_other_crosswise():
 
 @pytest.mark.parametrize("name", ["blocks of rows and columns", "wide rows", "softmax"])
 def test_the_same_bits_on_any_number_of_threads(name):
-    before = pb.get_num_threads()
     function, arrays = CASES[name]
     arrays = [array.astype(np.float32) for array in arrays]
-    try:
-        found = []
-        for threads in (1, 2, 3, 7):
-            pb.set_num_threads(threads)
-            found.append(pb.jit(lambda *operands: function(*operands))(*arrays).numpy())
-    finally:
-        pb.set_num_threads(before)
-    for other in found[1:]:
-        np.testing.assert_array_equal(found[0], other)
+    same_bits(lambda: pb.jit(lambda *operands: function(*operands))(*arrays))
 
 
 def test_a_kernel_that_waits_for_others_of_the_product_does_not_follow():

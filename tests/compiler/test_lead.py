@@ -11,6 +11,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.compiler import options, products
+from tests.threads import same_bits
 
 pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
 rng = np.random.default_rng(0)
@@ -156,17 +157,9 @@ def test_a_state_that_leads_its_own_update():
 
 @pytest.mark.parametrize("name", ["blocks", "blocks of a transposed one", "norm", "rows by index", "heads"])
 def test_the_same_bits_on_any_number_of_threads(name):
-    before, found = pb.get_num_threads(), []
     function, arrays = CASES[name]
     arrays = [array.astype(np.float32) if array.dtype.kind == "f" else array for array in arrays]
-    try:
-        for threads in (1, 2, 3):
-            pb.set_num_threads(threads)
-            found.append(pb.jit(lambda *operands: function(*operands))(*arrays).numpy())
-    finally:
-        pb.set_num_threads(before)
-    for other in found[1:]:
-        np.testing.assert_array_equal(found[0], other)
+    same_bits(lambda: pb.jit(lambda *operands: function(*operands))(*arrays), (1, 2, 3))
 
 
 def test_gradients_through_leaders():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from tests.threads import same_bits
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
@@ -40,12 +41,4 @@ def test_several_summed_axes_and_a_batch() -> None:
 def test_bits_do_not_depend_on_threads() -> None:
     rng = np.random.default_rng(1)
     x, y = (pb.asarray(rng.normal(size=(30011, extent)).astype(np.float32)) for extent in (33, 20))
-    threads = pb.get_num_threads()
-    found = []
-    try:
-        for count in (1, 2, 3):
-            pb.set_num_threads(count)
-            found.append(np.asarray(pb.jit(lambda x, y: x.T @ y + 1)(x, y)).tobytes())
-    finally:
-        pb.set_num_threads(threads)
-    assert len(set(found)) == 1
+    same_bits(lambda: pb.jit(lambda x, y: x.T @ y + 1)(x, y), (1, 2, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from pullback.runtime.evaluate import evaluate
 from pullback.runtime.llvm_engine import compile_count
 from pullback.runtime.reference import reference_values
 from tests.compiler.harness import TARGETS, assembly
+from tests.threads import on_threads, same_bits
 
 F = pb.nn.functional
 RTOL = {dt.float16: 1e-3, dt.bfloat16: 1e-2, dt.float32: 1e-6, dt.float64: 1e-12}
@@ -56,13 +57,6 @@ def all_scans(x: Node, axis: int, reverse: bool) -> list[Node]:
     if x.dtype.kind != "b":
         functions += [scan.scan_sum, scan.scan_prod]
     return [f(x, axis, reverse, exclusive) for f in functions for exclusive in (False, True)]
-
-
-@pytest.fixture
-def _threads() -> Iterator[None]:
-    before = pb.get_num_threads()
-    yield
-    pb.set_num_threads(before)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -294,16 +288,18 @@ def test_long_rows_with_several_stages() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 7, 64, 2047, 2049, 5003])
-def test_blocks_of_columns(columns: int, _threads: None) -> None:
+def test_blocks_of_columns(columns: int) -> None:
     """As many as the threads share, with a tail; small types, whose carries are packed, too."""
     rng = np.random.default_rng(0)
     array = rng.normal(size=(2, 5, columns))
-    for threads in (1, 3):
-        pb.set_num_threads(threads)
+
+    def compare() -> None:
         for x in (data(array), data(array.astype(np.float32)), data(array > 0), data((9 * array).astype(np.int8))):
             check([f(x, 1, reverse, True) for f in (scan.scan_max, scan.scan_min) for reverse in (False, True)])
         x, gates = data(array), data(rng.uniform(-1, 1, array.shape))
         check([scan.gated_scan(gates, x, 1), scan.strong_scan(gates, e.sin(x), 1, True, True)])
+
+    on_threads(compare, (1, 3))
 
 
 # -- random chains -----------------------------------------------------------------------------------------------------
@@ -343,17 +339,13 @@ def test_random_recurrences_with_what_is_around_them(seed: int) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_threads_do_not_change_results(axis: int, _threads: None) -> None:
+def test_threads_do_not_change_results(axis: int) -> None:
     x = pb.asarray(np.random.default_rng(3).standard_normal((900, 401)).astype(np.float32))
 
     def function(x: Any) -> Any:
         return pb.cumulative_sum(pb.sin(x), axis=axis), pb.logcumsumexp(x, axis), pb.gated_scan(pb.cos(x), x, axis)
 
-    found = []
-    for threads in (1, 2, 3):
-        pb.set_num_threads(threads)
-        found.append([np.asarray(y).tobytes() for y in function(x)])
-    assert found[0] == found[1] == found[2]
+    same_bits(lambda: function(x), (1, 2, 3))
 
 
 def test_new_lengths_compile_nothing() -> None:

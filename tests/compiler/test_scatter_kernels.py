@@ -15,10 +15,10 @@ from pullback.graph.graph import Graph
 from pullback.ops import indexing
 from pullback.ops.elementwise import check_index
 from pullback.tensor import Tensor
+from tests.threads import same_bits
 
 AT = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
 DTYPES = {"set": ("int32", "float32", "bool"), "add": ("int64", "uint8", "int32", "float32", "float64")}
-THREADS = (1, 2, 3, 7)
 
 
 @pytest.fixture
@@ -47,19 +47,9 @@ def expected(x, updates, indices, axes, mode):
     return out
 
 
-def on_threads(function):
+def computed(function):
     """The result of ``function``, which must have the same bits on any number of threads."""
-    before = pb.get_num_threads()
-    results = []
-    try:
-        for count in THREADS:
-            pb.set_num_threads(count)
-            results.append(pb.jit(lambda: function())().numpy())  # a program of its own for each number
-    finally:
-        pb.set_num_threads(before)
-    for other in results[1:]:
-        assert other.tobytes() == results[0].tobytes()
-    return results[0]
+    return same_bits(lambda: pb.jit(lambda: function())())  # a program of its own for each number
 
 
 def numbers(rng, shape, dtype):
@@ -93,7 +83,7 @@ def test_scatter_like_numpy(small_chunks, case):
     if mode == "multiply" and dtype.startswith("float"):
         updates = np.exp2(np.round(updates)).astype(dtype)  # products that are exact
         x = np.exp2(np.round(x)).astype(dtype)
-    got = on_threads(lambda: scattered(x, updates, indices, axes, mode))
+    got = computed(lambda: scattered(x, updates, indices, axes, mode))
     with np.errstate(over="ignore", under="ignore"):
         want = expected(x, updates, indices, axes, mode)
     if mode in ("add", "multiply") and dtype.startswith("float"):
@@ -109,16 +99,16 @@ def test_rows_gathered_and_scattered(small_chunks, width, count, seed):
     rng = np.random.default_rng(seed)
     table = rng.integers(-50, 50, (20, width)).astype(np.float32)
     index = rng.integers(-20, 20, count)
-    np.testing.assert_array_equal(on_threads(lambda: pb.take(table, index, axis=0)), table[index])
-    np.testing.assert_array_equal(on_threads(lambda: pb.take(table.T, index, axis=1)), table.T[:, index])
+    np.testing.assert_array_equal(computed(lambda: pb.take(table, index, axis=0)), table[index])
+    np.testing.assert_array_equal(computed(lambda: pb.take(table.T, index, axis=1)), table.T[:, index])
     rows = rng.integers(-50, 50, (count, width)).astype(np.float32)
     want = table.copy()
     np.add.at(want, index, rows)
-    np.testing.assert_array_equal(on_threads(lambda: pb.index_put(table, (index,), rows, accumulate=True)), want)
+    np.testing.assert_array_equal(computed(lambda: pb.index_put(table, (index,), rows, accumulate=True)), want)
     columns = rng.integers(0, width, count)
     want = table.copy()
     np.add.at(want, (index, columns), rows[:, 0])
-    got = on_threads(lambda: pb.index_put(table, (index, columns), rows[:, 0], accumulate=True))
+    got = computed(lambda: pb.index_put(table, (index, columns), rows[:, 0], accumulate=True))
     np.testing.assert_array_equal(got, want)
 
 
@@ -134,20 +124,20 @@ def test_lines_scattered_in_parallel(axis, mode):
               for a, n in enumerate(x.shape)]  # fmt: skip
     places[axis] = index
     want = expected(x, source, places, (0, 1, 2), mode)
-    np.testing.assert_array_equal(on_threads(lambda: pb.scatter(x, axis, index, source, mode=mode)), want)
+    np.testing.assert_array_equal(computed(lambda: pb.scatter(x, axis, index, source, mode=mode)), want)
 
 
 def test_many_updates_of_few_places():
     rng = np.random.default_rng(0)
     index = rng.integers(0, 1000, 300_000)
-    counts = on_threads(lambda: pb.bincount(index, length=1000))
+    counts = computed(lambda: pb.bincount(index, length=1000))
     np.testing.assert_array_equal(counts, np.bincount(index, minlength=1000))
     rows = rng.integers(-9, 9, (200_000, 3)).astype(np.float32)
     ids = np.sort(rng.integers(0, 50, 200_000))
     want = np.zeros((50, 3))
     np.add.at(want, ids, rows)
-    np.testing.assert_array_equal(on_threads(lambda: pb.segment_sum(rows, ids, 50)), want)
-    smallest = on_threads(lambda: pb.segment_min(rows, ids, 51))
+    np.testing.assert_array_equal(computed(lambda: pb.segment_sum(rows, ids, 50)), want)
+    smallest = computed(lambda: pb.segment_min(rows, ids, 51))
     np.testing.assert_array_equal(smallest[:50], [rows[ids == s].min(0) for s in range(50)])
     assert np.isposinf(smallest[50]).all()
 
@@ -155,11 +145,11 @@ def test_many_updates_of_few_places():
 def test_sums_of_many_float32():
     """Of many updates of few places each sum is carried in float64."""
     value = np.full(1_000_000, 0.1, np.float32)
-    got = on_threads(lambda: pb.segment_sum(value, np.zeros(1_000_000, np.int64), 10))
+    got = computed(lambda: pb.segment_sum(value, np.zeros(1_000_000, np.int64), 10))
     np.testing.assert_allclose(got[0], value.sum(dtype=np.float64), rtol=1e-7)
     index = np.random.default_rng(0).integers(0, 1000, 1_000_000)
     want = np.bincount(index, value.astype(np.float64), 1000)
-    np.testing.assert_allclose(on_threads(lambda: pb.bincount(index, value, length=1000)), want, rtol=1e-7)
+    np.testing.assert_allclose(computed(lambda: pb.bincount(index, value, length=1000)), want, rtol=1e-7)
 
 
 @pytest.mark.parametrize("count", [5, 300_000])
@@ -187,7 +177,7 @@ def test_without_copies():
 def test_batches_scatter_in_parallel():
     rng = np.random.default_rng(0)
     index = rng.integers(0, 10, (4, 500))
-    got = on_threads(lambda: pb.vmap(lambda i: pb.bincount(i, length=10))(index))
+    got = computed(lambda: pb.vmap(lambda i: pb.bincount(i, length=10))(index))
     np.testing.assert_array_equal(got, [np.bincount(i, minlength=10) for i in index])
 
 
@@ -225,7 +215,7 @@ def test_short_lines_are_searched_by_a_kernel(dtype, size):
 
 def test_histogram_counts_in_two_kernels():
     x = np.random.default_rng(0).standard_normal(300_000)
-    got = on_threads(lambda: pb.histogram(x, bins=100, range=(-3, 3)).hist)
+    got = computed(lambda: pb.histogram(x, bins=100, range=(-3, 3)).hist)
     np.testing.assert_array_equal(got, np.histogram(x, 100, (-3, 3))[0])
 
 
@@ -241,7 +231,7 @@ def test_positions_that_count_need_no_check_and_go_in_parallel():
     graph = Graph.trace(pb.grad(lambda x, labels: chosen(x, labels).sum()), x, labels)
     kernels = compile_program(graph.inputs, graph.outputs).kernels
     assert [any(kernel.reduced) for kernel in kernels if kernel.scatter is not None] == [False] * 2
-    got = on_threads(lambda: pb.grad(lambda x: chosen(x, labels).sum())(x))
+    got = computed(lambda: pb.grad(lambda x: chosen(x, labels).sum())(x))
     want = np.zeros_like(x)
     want[np.arange(300), labels] = 2
     np.testing.assert_array_equal(got, want)
@@ -252,8 +242,8 @@ def test_positions_that_count_need_no_check_and_go_in_parallel():
 def test_an_index_that_all_columns_share_behind_a_mask():
     x = np.arange(8.0).reshape(2, 2, 2)
     index = np.array([1, 0, 1, -1])
-    got = on_threads(lambda: pb.take(x, index, axis=0).sum(0))
+    got = computed(lambda: pb.take(x, index, axis=0).sum(0))
     np.testing.assert_array_equal(got, x[index].sum(0))
-    np.testing.assert_array_equal(on_threads(lambda: pb.take(x, index, axis=0).max(0)), x[index].max(0))
+    np.testing.assert_array_equal(computed(lambda: pb.take(x, index, axis=0).max(0)), x[index].max(0))
     wide = np.random.default_rng(0).standard_normal((5, 70))
-    np.testing.assert_allclose(on_threads(lambda: pb.take(wide, index, axis=0).sum(0)), wide[index].sum(0), rtol=1e-12)
+    np.testing.assert_allclose(computed(lambda: pb.take(wide, index, axis=0).sum(0)), wide[index].sum(0), rtol=1e-12)

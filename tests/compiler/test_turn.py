@@ -10,6 +10,7 @@ from pullback.compiler import turn
 from pullback.compiler.loops import Access
 from pullback.compiler.program import compile_program
 from pullback.graph.graph import Graph
+from tests.threads import same_bits
 
 F = pb.nn.functional
 RNG = np.random.default_rng(0)
@@ -26,13 +27,6 @@ def kernels_of(function, *args):
 
 def modes(function, *args):
     return [kernel.mode for kernel in kernels_of(function, *args)]
-
-
-@pytest.fixture
-def restored_threads():
-    before = pb.get_num_threads()
-    yield
-    pb.set_num_threads(before)
 
 
 FUNCTIONS = {
@@ -120,13 +114,6 @@ def test_in_place():
     assert [step.kind for step in program.steps] == ["column"]
 
 
-@pytest.mark.usefixtures("restored_threads")
 def test_the_same_bits_for_any_number_of_threads():
     x, v, c = map(pb.asarray, (normal(30000, 3), normal(3), normal(30000, 1)))
-    results = []
-    for threads in (1, 2, 3, 7):
-        pb.set_num_threads(threads)
-        parts = [pb.jit(f)(x, v, c) for f in FUNCTIONS.values()]
-        flat = [np.asarray(p) for part in parts for p in (part if isinstance(part, tuple) else (part,))]
-        results.append([p.tobytes() for p in flat])
-    assert all(result == results[0] for result in results)
+    same_bits(lambda: [pb.jit(f)(x, v, c) for f in FUNCTIONS.values()])

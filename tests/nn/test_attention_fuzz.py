@@ -17,6 +17,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.nn.attention import attention_definition
+from tests.threads import same_bits
 
 EXAMPLES = max(1, int(os.environ.get("PULLBACK_FUZZ_EXAMPLES", "60")))
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5}
@@ -210,16 +211,11 @@ def test_the_same_bits_on_any_number_of_threads(seed):
     given = setting(seed)
     inputs = [pb.asarray(x.astype(np.float32)) for x in given.inputs]
     cotangent = pb.asarray(np.random.default_rng(seed).standard_normal(output_shape(given)).astype(np.float32))
-    before, found = pb.get_num_threads(), []
-    try:
-        for threads in (1, 2, 5):
-            pb.set_num_threads(threads)
-            found.append(derived(lambda xs: given.call(nn.scaled_dot_product_attention, xs, False), inputs, cotangent))
-    finally:
-        pb.set_num_threads(before)
-    for others in found[1:]:
-        for mine, other in zip(found[0], others, strict=True):
-            np.testing.assert_array_equal(mine, other)
+
+    def attend(xs):
+        return given.call(nn.scaled_dot_product_attention, xs, False)
+
+    same_bits(lambda: derived(attend, inputs, cotangent), (1, 2, 5))
 
 
 @pytest.mark.parametrize("dtype", [pb.float16, pb.bfloat16])

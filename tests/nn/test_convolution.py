@@ -12,6 +12,7 @@ import pullback as pb
 from pullback import nn
 from pullback.errors import ArgumentError, DTypeError, ShapeError
 from pullback.nn import functional as F
+from tests.threads import same_bits
 
 
 def sample(*shape, seed=0):
@@ -267,17 +268,7 @@ def test_the_number_of_threads_changes_no_bit(name):
         value, pull = pb.vjp(lambda x, w: nn.conv2d(x, w, **options), x, w)
         return value, *pull(pb.sin(value))
 
-    before = pb.get_num_threads()
-    found = []
-    try:
-        for threads in (1, 2, 5):
-            pb.set_num_threads(threads)
-            found.append([np.asarray(a) for a in pb.jit(function)(x, w)])
-    finally:
-        pb.set_num_threads(before)
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    same_bits(lambda: pb.jit(function)(x, w), (1, 2, 5))
 
 
 def test_operands_by_name():

@@ -13,6 +13,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.errors import ArgumentError, ShapeError
+from tests.threads import same_bits
 
 Array = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -301,16 +302,7 @@ def test_threads_change_no_bit(name: str, layout: str) -> None:
         value, pull = pb.vjp(lambda x, w: nn.conv2d(x, w, layout=layout, **options), x, w)
         return (value, *pull(value))
 
-    before, found = pb.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            pb.set_num_threads(threads)
-            found.append([np.asarray(a) for a in pb.jit(function)(x, w)])
-    finally:
-        pb.set_num_threads(before)
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    same_bits(lambda: pb.jit(function)(x, w), (1, 2, 3))
 
 
 # -- what does not leak ------------------------------------------------------------------------------------------------

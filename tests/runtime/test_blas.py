@@ -13,6 +13,7 @@ import pytest
 from pullback.errors import CompileError, DTypeError
 from pullback.runtime import blas, driver
 from pullback.runtime.blas import Operand
+from tests.threads import same_bits
 
 DTYPES = ["float32", "float64"]
 
@@ -137,19 +138,14 @@ def test_block_function_covers_every_product() -> None:
 def test_same_bits_on_any_number_of_threads() -> None:
     rng = np.random.default_rng(6)
     a, b = rng.standard_normal((256, 300)).astype("f4"), rng.standard_normal((300, 260)).astype("f4")
-    before = driver.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3):
-            driver.set_num_threads(threads)
-            c = np.empty((256, 260), "f4")
-            for _ in range(5):
-                multiply(a, b, c)
-            results.append(c)
-    finally:
-        driver.set_num_threads(before)
-    assert (results[0] == results[1]).all()
-    assert (results[0] == results[2]).all()
+
+    def product() -> np.ndarray:
+        c = np.empty((256, 260), "f4")
+        for _ in range(5):
+            multiply(a, b, c)
+        return c
+
+    same_bits(product, (1, 2, 3))
 
 
 def test_small_products_stay_on_the_calling_thread() -> None:
