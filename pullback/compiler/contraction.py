@@ -183,6 +183,7 @@ def _read(fuser: Fuser, value: Value, copies: list[int], library: str) -> Contra
     k_axes: list[Axis] = [(x.shape[i], a[i], b[j]) for i, j in zip(*contract, strict=True)]
     if library == "engine":
         k_axes.sort(key=lambda axis: -abs(axis[1]) - abs(axis[2]))  # neighbours in memory one after the other
+        k_axes = _forwards(k_axes, operands, is_along_k=(not _is_run(m_axes), not _is_run(n_axes)))
     left, right = operands
     return ContractionPlan(
         library, left, right,
@@ -191,6 +192,24 @@ def _read(fuser: Fuser, value: Value, copies: list[int], library: str) -> Contra
         n_axes=collapsed(n_axes) or [(1, 0, 0)],
         k_axes=collapsed(k_axes) or [(1, 0, 0)],
     )  # fmt: skip
+
+
+def _is_run(axes: list[Axis]) -> bool:
+    """Whether the elements of an operand follow each other along the last of its ``axes``."""
+    return any(axis[0] > 1 for axis in axes) and [axis for axis in axes if axis[0] > 1][-1][1] == 1
+
+
+def _forwards(k_axes: list[Axis], operands: list[Operand], is_along_k: tuple[bool, bool]) -> list[Axis]:
+    """``k_axes``, with those turned round that run backwards in an operand which is packed along k: of flipped weights
+    (a convolution's gradient by its input) whole vectors are read. It is the same sum in another order."""
+    turned = []
+    for extent, *strides in k_axes:
+        if any(is_along_k) and strides[is_along_k.index(True)] < 0:
+            for operand, stride in zip(operands, strides, strict=True):
+                operand.offset += (extent - 1) * stride
+            strides = [-stride for stride in strides]
+        turned.append((extent, *strides))
+    return turned
 
 
 def _arranged(fuser: Fuser, value: Value, order: tuple[int, ...]) -> tuple[Value, int, tuple[int, ...]]:

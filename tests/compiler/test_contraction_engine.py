@@ -79,6 +79,20 @@ def test_several_axes_of_each_kind_need_no_copy():
     assert '"kind": "map"' not in report
 
 
+@pytest.mark.parametrize("backwards", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("side", ["left", "right", "both"])
+def test_what_is_summed_may_run_backwards(backwards, side):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((20, 5, 9)), rng.standard_normal((33, 5, 9))
+    for axes in ((0, 1, 2), (1, 2, 0)):  # along and across what is summed
+        flipped = [pb.asarray(np.ascontiguousarray(x.transpose(axes))) for x in (a, b)]
+        places = tuple(axes.index(axis) for axis in backwards)
+        x, y = (pb.flip(z, places) if side in (name, "both") else z for z, name in zip(flipped, ("left", "right")))
+        want = np.einsum("mij,nij->mn", *(np.asarray(z).transpose(np.argsort(axes)) for z in (x, y)))
+        text = "mij,nij->mn" if axes == (0, 1, 2) else "ijm,ijn->mn"
+        np.testing.assert_allclose(pb.einsum(text, x, y).numpy(), want, rtol=1e-12, atol=1e-12)
+
+
 def test_windows_are_read_in_place():
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 3, 12, 11)), rng.standard_normal((4, 3, 3, 2))
