@@ -14,7 +14,7 @@ from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .blockwise import BlockCall, Lead
 from .llvm.blockwise import CALL
-from .llvm.contraction import contraction_ir, function_name, group_words
+from .llvm.contraction import ACROSS, DIRECT, PACKED, contraction_ir, function_name, group_words
 from .llvm.packing import Tile, steps_in_lane, sum_dtype_of, tile_for
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
@@ -28,6 +28,7 @@ MAX_WHOLE_COLUMNS = 1024  # of a task that owns whole rows
 # Some ten microseconds, worth waking a thread for; and what is worth sharing with one that is awake.
 CHUNK_FLOPS, MIN_TASK_FLOPS = 1 << 20, 1 << 18
 SMALL_BYTES = 96 << 10  # an operand that is read in place without harm
+NEAR_ROWS_BYTES = 2048  # from row to row of an operand that a tile reads across without harm
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "uint32", "int64", "uint64")
 #: dtype of products -> narrower dtypes of operands that the engine widens itself, as it packs them
 NARROW = {
@@ -126,6 +127,9 @@ def product_launch(
     lead_a, lead_b = leads
     if lead_a is not None:
         a_direct = not widened and lead_a.is_along_k
+    few_times = n_block <= (8 if abs(a_k) <= NEAR_ROWS_BYTES else 4) * tile.columns
+    a_across = few_times and lead_a is None and not widened and single["m"] and single["k"] and a_row == size
+    a_access = DIRECT if a_direct else ACROSS if a_across else PACKED
     # Of B, panels whose columns follow each other, as the native code finds out.
     b_in_order = b_column == size if lead_b is None else not lead_b.is_along_k
     b_direct = not widened and b_in_order and m_block <= (16 if n * k * size <= SMALL_BYTES else 8) * tile.rows
@@ -153,7 +157,7 @@ def product_launch(
     m_blocks, n_blocks = -(-m // m_block), -(-n // n_block)
     params = [
         *a, *b, *c, m, n, k, m_block, n_block, m_blocks, n_blocks, k_block, row_block,
-        int(a_direct), int(b_direct), int(c_direct), a_row, a_k, c_row, *places.values(), 0, 0,
+        a_access, int(b_direct), int(c_direct), a_row, a_k, c_row, *places.values(), 0, 0,
     ]  # fmt: skip
     at_leads = len(params) - 2
     for axes in (product.batch, product.m, product.n, product.k):

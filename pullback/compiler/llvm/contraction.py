@@ -30,12 +30,13 @@ _GROUP_WORDS = 1 + 4 * MAX_AXES  # count; for each axis its extent and up to thr
 PARAMETERS = (
     "a_slot", "a_offset", "b_slot", "b_offset", "c_slot", "c_offset",
     "m", "n", "k", "m_block", "n_block", "m_blocks", "n_blocks", "k_block", "row_block",
-    "a_direct", "b_direct", "c_direct",  # 1: read, written in place
-    "a_row_step", "a_k_step", "c_row_step",  # bytes, where direct
+    "a_access", "b_direct", "c_direct",  # of A: PACKED, DIRECT or ACROSS; 1: read, written in place
+    "a_row_step", "a_k_step", "c_row_step",  # bytes, where in place
     "at_a", "at_b", "at_rows", "at_columns", "at_out", "at_ka", "at_kb", "at_panels", "at_lines", "at_c",
     "at_lead_a", "at_lead_b", "at_call", "at_spills",  # bytes into the scratch
     "lead_a", "lead_b",  # where the LEAD of an operand is among the parameters; 0: it is in memory
 )  # fmt: skip
+PACKED, DIRECT, ACROSS = 0, 1, 2  # how a tile reads A (see ``tile_of``); ACROSS where tiles cover its rows exactly
 GROUPS = ("batch", "m", "n", "k")  # strides: of A, B and C; of A and C; of B and C; of A and B
 AT_GROUPS = len(PARAMETERS)
 AT_FOLLOW = AT_GROUPS + len(GROUPS) * _GROUP_WORDS
@@ -71,7 +72,7 @@ class ContractionLibrary(BlockCalls):
 
     def text(self) -> str:
         """The module that computes whole contractions."""
-        accesses = ("", "direct") if self.is_read_in_place else ("",)
+        accesses = ("", "direct", "across") if self.is_read_in_place else ("",)
         functions = [*self.parts(accesses), self._copy_out(), *self.block_calls(), self._contract()]
         if self.result_size != self.size:
             functions.append(self.is_run("is_run_of_results", self.result_size))
@@ -304,7 +305,8 @@ class ContractionLibrary(BlockCalls):
             place = f.emit(f"getelementptr ptr, ptr %slots, i64 {p[name + '_slot']}")
             slot = f.emit(f"load ptr, ptr {place}")
             bases[name] = f.at(slot, p[f"{name}_offset"])
-        conditions = {name: f.test("ne", p[f"{name}_direct"], 0) for name in "abc"}
+        conditions = {name: f.test("ne", p[f"{name}_direct"], 0) for name in "bc"}
+        is_direct, is_across = (f.test("eq", p["a_access"], access) for access in (DIRECT, ACROSS))
         where, k_run_a, k_run_b = f.variable(), f.variable(), f.variable()
         # Tables that the task before left in scratch hold for this one, too, where it has the same block of n, or the
         # one block of k.
@@ -376,8 +378,8 @@ class ContractionLibrary(BlockCalls):
                 f.set(before, n0)
 
             f.when(f.test("ne", n0, f.get(before)), look_at_columns)
-            in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.result_size))
-            c = f.emit(f"select i1 {conditions['c']}, ptr {in_place}, ptr {space['c']}")
+            c_in_place = f.at(f.at(starts["c"], f.mul(m0, p["c_row_step"])), f.mul(n0, self.result_size))
+            c = f.emit(f"select i1 {conditions['c']}, ptr {c_in_place}, ptr {space['c']}")
             c_row = f.choose(conditions["c"], p["c_row_step"], f.mul(p["n_block"], self.sum_size))
             in_scratch = f.test("eq", p["c_direct"], 0)
             again = f.emit(f"and i1 {in_scratch}, {f.test('sge', p['k_block'], p['k'])}")
@@ -396,7 +398,7 @@ class ContractionLibrary(BlockCalls):
                         positions("a", space["ka"], "k", k0, count, count)
                         f.line(f"call void @is_run(ptr {k_run_a}, ptr {space['ka']}, i64 {count})")
 
-                    f.when(conditions["a"], lambda: None, look_at_a)
+                    f.when(is_direct, lambda: None, look_at_a)
                     f.set(k_is_known, has_one_k_block)
 
                 f.when(f.test("eq", f.get(k_is_known), 0), look_at_k)
@@ -416,16 +418,18 @@ class ContractionLibrary(BlockCalls):
                     here = f.min(p["row_block"], f.sub(height, r0))
                     f.when(led["a"], lambda: compute("a", f.add(m0, r0), here, k0, count))
 
+                    _, _, padded = self.split_rows(f, here)
+                    fits_across = f.emit(f"and i1 {is_across}, {f.test('eq', padded, here)}")
+
                     def pack_a() -> None:
-                        _, _, padded = self.split_rows(f, here)
                         positions("a", space["rows"], "m", f.add(m0, r0), here, padded)
                         run = f.get(k_run_a)
                         self.pack_rows(f, space["a"], read["a"], space["rows"], here, space["ka"], count, run)
 
-                    f.when(conditions["a"], lambda: None, pack_a)
+                    f.when(f.emit(f"or i1 {is_direct}, {fits_across}"), lambda: None, pack_a)
                     a_row = f.choose(led["a"], field("a", "block_row"), p["a_row_step"])
-                    direct = f.at(f.at(starts["a"], f.mul(f.add(m0, r0), a_row)), f.mul(k0, p["a_k_step"]))
-                    direct = f.emit(f"select i1 {led['a']}, ptr {space['lead_a']}, ptr {direct}")
+                    in_place = f.at(f.at(starts["a"], f.mul(f.add(m0, r0), a_row)), f.mul(k0, p["a_k_step"]))
+                    in_place = f.emit(f"select i1 {led['a']}, ptr {space['lead_a']}, ptr {in_place}")
                     # Rows that are complete after one block of k take the place of those before them.
                     c_here = f.at(c, f.mul(f.choose(again, 0, r0), c_row))
 
@@ -434,21 +438,28 @@ class ContractionLibrary(BlockCalls):
                         valid = f.min(f.sub(width, column), self.tile.columns)
                         packed = f.at(space["b"], f.mul(j, panel_bytes))
                         placed = f.at(read["b"], f.word(space["columns"], column))
-                        in_place = f.test("ne", f.word(space["panels"], j), 0)
-                        b = f.emit(f"select i1 {in_place}, ptr {placed}, ptr {packed}")
-                        ks = f.emit(f"select i1 {in_place}, ptr {space['kb']}, ptr {space['lines']}")
+                        b_stays = f.test("ne", f.word(space["panels"], j), 0)
+                        b = f.emit(f"select i1 {b_stays}, ptr {placed}, ptr {packed}")
+                        ks = f.emit(f"select i1 {b_stays}, ptr {space['kb']}, ptr {space['lines']}")
                         c_panel = f.at(c_here, f.mul(column, self.sum_size))
 
-                        def call(suffix: str, a: str) -> None:
+                        def call(suffix: str, a: str, a_step: str) -> None:
                             f.line(
-                                f"call void @rows{suffix}(ptr {a}, i64 {a_row}, ptr {b}, ptr {ks}, i64 {depth}, "
+                                f"call void @rows{suffix}(ptr {a}, i64 {a_step}, ptr {b}, ptr {ks}, i64 {depth}, "
                                 f"ptr {c_panel}, i64 {c_row}, i64 {here}, i64 {valid}, i64 {add})"
                             )
 
+                        def packed_or_across() -> None:
+                            f.when(
+                                fits_across,
+                                lambda: call("across", in_place, p["a_k_step"]),
+                                lambda: call("", space["a"], a_row),
+                            )
+
                         if self.is_read_in_place:
-                            f.when(conditions["a"], lambda: call("direct", direct), lambda: call("", space["a"]))
+                            f.when(is_direct, lambda: call("direct", in_place, a_row), packed_or_across)
                         else:
-                            call("", space["a"])
+                            call("", space["a"], a_row)
 
                     f.loop(0, panels, 1, panel)
 
