@@ -18,7 +18,6 @@ from __future__ import annotations
 from . import pairs
 from .blockwise import LEAD, BlockCalls
 from .function import Function, Scalar
-from .packing import UNROLL
 from .target import Target
 from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value, is_float
 
@@ -148,15 +147,10 @@ class ContractionLibrary(BlockCalls):
                     old = Value(f.get(sums[row][v], kind), register)
                     f.set(sums[row][v], self._multiply_add(f, value, columns[v], old).ref, kind)
 
-        def several(k: str) -> None:
-            for number in range(UNROLL):
-                step(k, number)
-
-        whole: Scalar = 0
-        if is_float(register):  # sums of integers over several steps LLVM regroups, into more than there are registers
-            whole = f.emit(f"and i64 %count, {-UNROLL}")
-            f.loop(0, whole, UNROLL, several)
-        f.loop(whole, "%count", 1, lambda k: step(k, 0))
+        if is_float(register):
+            f.unrolled("%count", step)
+        else:  # sums of integers over several steps LLVM regroups, into more than there are registers
+            f.loop(0, "%count", 1, lambda k: step(k, 0))
 
         def go_on() -> None:
             for place, total in cells:
@@ -313,7 +307,7 @@ class ContractionLibrary(BlockCalls):
         before, k_is_known = f.variable(), f.variable()
         f.set(before, -1)
         f.set(k_is_known, 0)
-        has_one_k_block = f.emit(f"zext i1 {f.test('sle', p['k'], p['k_block'])} to i64")
+        has_one_k_block = f.flag(f.test("sle", p["k"], p["k_block"]))
         self.table(f, space["lines"], self.tile.columns * self.sum_size, p["k_block"], p["k_block"])
         records = {name: f.at("%params", f.mul(p[f"lead_{name}"], 8)) for name in "ab"}
         led = {name: f.test("ne", p[f"lead_{name}"], 0) for name in "ab"}
@@ -386,7 +380,7 @@ class ContractionLibrary(BlockCalls):
 
             def block_of_k(k0: str) -> None:
                 count = f.min(p["k_block"], f.sub(p["k"], k0))
-                add = f.emit(f"zext i1 {f.test('ne', k0, 0)} to i64")
+                add = f.flag(f.test("ne", k0, 0))
                 is_last = f.test("sge", f.add(k0, count), p["k"])
                 f.when(led["b"], lambda: compute("b", n0, width, k0, count))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from .builder import VectorBuilder
 from .target import Target
 
+UNROLL = 4  # bodies in one turn of a loop
 Scalar = str | int  # an i64: an SSA name or a number
 
 
@@ -70,6 +71,10 @@ class Function:
     def test(self, predicate: str, x: Scalar, y: Scalar) -> str:
         return self.emit(f"icmp {predicate} i64 {x}, {y}")
 
+    def flag(self, condition: str) -> str:
+        """1 where ``condition`` holds, else 0."""
+        return self.emit(f"zext i1 {condition} to i64")
+
     def choose(self, condition: str, x: Scalar, y: Scalar) -> str:
         return self.emit(f"select i1 {condition}, i64 {x}, i64 {y}")
 
@@ -117,6 +122,17 @@ class Function:
         self.set(counter, self.add(i, step))
         self.line(f"br label %{head}")
         self.b.lines.append(f"{done}:")
+
+    def unrolled(self, count: Scalar, body: Callable[[str, int], None]) -> None:
+        """``body(i, number)`` for i + number from 0 to ``count``, UNROLL of them at a time."""
+
+        def several(i: str) -> None:
+            for number in range(UNROLL):
+                body(i, number)
+
+        whole = self.emit(f"and i64 {count}, {-UNROLL}")
+        self.loop(0, whole, UNROLL, several)
+        self.loop(whole, count, 1, lambda i: body(i, 0))
 
     def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
         """``while condition(): body()``."""

@@ -5,17 +5,14 @@ What engines are written on top of: where elements are, as tables of byte offset
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import pairs
 from .builder import VectorBuilder
 from .function import Function, Scalar
+from .panels import Panel
 from .target import Target
 from .values import REGISTER, STORAGE_SIZE, Value
-
-UNROLL = 4  # steps of k in a loop
-PREFETCHED = 24  # steps of k from what is copied to what is fetched for later
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,9 @@ class Packing:
         """The functions: offsets, and a copy for each size of panel."""
         tile = self.tile
         sizes = sorted({tile.rows, tile.few_rows, tile.columns})
-        found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._bend(), self._ragged()]
-        found += [self._pack(size) if self.half is None else pairs.pack(self, self.half, size) for size in sizes]
+        found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._runs()]
+        for size in sizes:
+            found.append(Panel(self, size).text() if self.half is None else pairs.pack(self, self.half, size))
         return [*found, self._pack_wide()] if self._packs_wide else found
 
     def function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:
@@ -153,196 +151,33 @@ class Packing:
             f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {difference}"))
 
         f.loop(1, "%count", 1, look)
-        f.set("%out", f.emit(f"zext i1 {f.test('eq', f.get(wrong), 0)} to i64"))
+        f.set("%out", f.flag(f.test("eq", f.get(wrong), 0)))
         return f.text()
 
-    def _bend(self) -> str:
-        """Where ``count`` offsets that are two runs go over from the first to the second; 0 where they are not."""
-        f = self.function("bend", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
-        last, bends = f.variable(), f.variable()
-        f.set(last, 0)
-        f.set(bends, 0)
+    def _runs(self) -> str:
+        """How ``count`` offsets follow each other: the length of the run that they begin with, how many of them are
+        not one element behind the one before, and how many of these are the one before again."""
+        f = self.function(
+            "runs", ("ptr", "length"), ("ptr", "breaks"), ("ptr", "repeats"), ("ptr", "offsets"), ("i64", "count")
+        )
+        length, breaks, repeats = f.variable(), f.variable(), f.variable()
+        f.set(length, "%count")
+        f.set(breaks, 0)
+        f.set(repeats, 0)
 
         def look(i: str) -> None:
             step = f.sub(f.word("%offsets", i), f.word("%offsets", f.sub(i, 1)))
-            breaks = f.test("ne", step, self.size)
-            f.set(last, f.choose(breaks, i, f.get(last)))
-            f.set(bends, f.add(f.get(bends), f.emit(f"zext i1 {breaks} to i64")))
+            is_break = f.test("ne", step, self.size)
+            f.set(length, f.min(f.get(length), f.choose(is_break, i, "%count")))
+            f.set(breaks, f.add(f.get(breaks), f.flag(is_break)))
+            f.set(repeats, f.add(f.get(repeats), f.flag(f.test("eq", step, 0))))
 
         f.loop(1, "%count", 1, look)
-        f.set("%out", f.choose(f.test("eq", f.get(bends), 1), f.get(last), 0))
-        return f.text()
-
-    def _ragged(self) -> str:
-        """How many of ``count`` offsets follow each other where the others are the last of these again: the end of a
-        matrix within a panel. 0 where it is otherwise."""
-        f = self.function("ragged", ("ptr", "out"), ("ptr", "offsets"), ("i64", "count"))
-        run, wrong = f.variable(), f.variable()
-        f.set(run, 1)
-        f.set(wrong, 0)
-
-        def look(i: str) -> None:
-            step = f.sub(f.word("%offsets", i), f.word("%offsets", f.sub(i, 1)))
-            goes_on = f.emit(f"and i1 {f.test('eq', f.get(run), i)}, {f.test('eq', step, self.size)}")
-            f.set(run, f.add(f.get(run), f.emit(f"zext i1 {goes_on} to i64")))
-            jumps = f.emit(f"xor i1 {goes_on}, {f.test('ne', step, 0)}")
-            f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {f.emit(f'zext i1 {jumps} to i64')}"))
-
-        f.loop(1, "%count", 1, look)
-        f.set("%out", f.choose(f.test("eq", f.get(wrong), 0), f.get(run), 0))
+        for name, found in (("%length", length), ("%breaks", breaks), ("%repeats", repeats)):
+            f.set(name, f.get(found))
         return f.text()
 
     # -- packing ------------------------------------------------------------------------------------------------------
-
-    def _pack(self, rows: int) -> str:
-        """A panel of ``rows`` rows (of A, or columns of B): for each k the rows' elements, one after the other.
-
-        k_run: the offsets along k follow each other. The last vector may be written up to a vector beyond the panel.
-        """
-        f = self.function(
-            f"pack{rows}", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
-            ("i64", "k_run"),
-        )  # fmt: skip
-        is_run = f.variable()
-        f.line(f"call void @is_run(ptr {is_run}, ptr %rows, i64 {rows})")
-        step = rows * self.sum_size
-
-        def along_rows() -> None:
-            self._copy_runs(f, rows, self.as_vectors(rows))
-
-        packed, bend = f.variable(), f.variable()
-        f.set(packed, 0)
-
-        lanes = self.tile.lanes
-        one = f.b.at_width(1)
-
-        def column(k: str) -> None:
-            source, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
-            for row in range(rows):
-                value = self._load(one, f.at(source, f.word("%rows", row)))
-                one.store(self.sum_dtype, f.at(out, row * self.sum_size), value)
-
-        def square(k: str) -> None:
-            """Steps k to k + lanes of all rows, whose offsets along k follow each other."""
-            base, out = f.at("%base", f.word("%ks", k)), f.at("%out", f.mul(k, step))
-            for first in range(0, rows, lanes):
-                here = min(lanes, rows - first)
-                vectors = [self._load(f.b, f.at(base, f.word("%rows", first + row))) for row in range(here)]
-                vectors += [vectors[-1]] * (lanes - here)
-                for i, vector in enumerate(self.transpose(f, vectors)):
-                    self.store_rows(f, f.at(out, i * step + first * self.sum_size), vector, here, rows)
-
-        def along_k() -> None:
-            whole = f.emit(f"and i64 %count, {-lanes}")
-            f.loop(0, whole, lanes, square)
-            f.set(packed, whole)
-
-        def in_runs() -> None:
-            # The pixels of an image, row by row: squares as far as a row goes.
-            def advance() -> None:
-                k = f.get(packed)
-                first, wrong = f.word("%ks", k), f.variable()
-                last = f.sub(f.word("%ks", f.add(k, lanes - 1)), first)
-                f.set(wrong, f.sub(last, (lanes - 1) * self.size))
-
-                def look() -> None:
-                    for i in range(1, lanes - 1):
-                        difference = f.sub(f.sub(f.word("%ks", f.add(k, i)), first), i * self.size)
-                        f.set(wrong, f.emit(f"or i64 {f.get(wrong)}, {difference}"))
-
-                f.when(f.test("eq", f.get(wrong), 0), look)
-
-                def take(pack: Callable[[str], None], steps: int) -> None:
-                    pack(k)
-                    f.set(packed, f.add(k, steps))
-
-                f.when(f.test("eq", f.get(wrong), 0), lambda: take(square, lanes), lambda: take(column, 1))
-
-            f.repeat(lambda: f.test("sle", f.add(f.get(packed), lanes), "%count"), advance)
-
-        def two_runs() -> None:
-            # The rows of an image that is narrower than a panel: each lane from one of two places.
-            first, second = f.word("%rows", 0), f.word("%rows", f.get(bend))
-            base = f.at("%base", first)
-            moved = f.at("%base", f.sub(second, f.mul(f.get(bend), self.size)))
-            masks = []
-            for start in range(0, rows, lanes):
-                before = f.b.mask_below(f.max(f.sub(f.get(bend), start), 0))
-                kind = f.b.type("i1")
-                pair = f.variable(kind), f.variable(kind)
-                f.set(pair[0], before.ref, kind)
-                f.set(pair[1], f.b.binary("xor", before, f.b.const(True, "i1")).ref, kind)
-                masks.append(pair)
-
-            def one(k: str) -> None:
-                offset, out = f.word("%ks", k), f.at("%out", f.mul(k, step))
-                for number, pair in enumerate(masks):
-                    at = number * lanes * self.size
-                    low, high = (Value(f.get(mask, f.b.type("i1")), "i1") for mask in pair)
-                    here = self._load(f.b, f.at(f.at(base, offset), at), low)
-                    there = self._load(f.b, f.at(f.at(moved, offset), at), high)
-                    value = f.b.select(low, here, there)
-                    f.b.store(self.sum_dtype, f.at(out, number * lanes * self.sum_size), value)
-
-            f.loop(0, "%count", 1, one)
-            f.set(packed, "%count")
-
-        def part_of_a_run() -> None:
-            base = f.at("%base", f.word("%rows", 0))
-            kind = f.b.type("i1")
-            masks = []
-            for first in range(0, rows, self.tile.lanes):
-                mask = f.variable(kind)
-                f.set(mask, f.b.mask_below(f.max(f.sub(f.get(bend), first), 0)).ref, kind)
-                masks.append((first, mask))
-
-            def one(k: str) -> None:
-                source, out = f.at(base, f.word("%ks", k)), f.at("%out", f.mul(k, step))
-                for first, mask in masks:
-                    value = self._load(f.b, f.at(source, first * self.size), Value(f.get(mask, kind), "i1"))
-                    f.b.store(self.sum_dtype, f.at(out, first * self.sum_size), value)
-
-            f.loop(0, "%count", 1, one)
-            f.set(packed, "%count")
-
-        def across() -> None:
-            f.when(f.test("ne", "%k_run", 0), along_k)
-            if rows == self.tile.columns:
-                f.line(f"call void @ragged(ptr {bend}, ptr %rows, i64 {rows})")
-                ends = f.test("sgt", f.get(bend), 1)
-                f.when(f.emit(f"and i1 {ends}, {f.test('eq', f.get(packed), 0)}"), part_of_a_run)
-                f.line(f"call void @bend(ptr {bend}, ptr %rows, i64 {rows})")
-                bends_once = f.test("ne", f.get(bend), 0)
-                f.when(f.emit(f"and i1 {bends_once}, {f.test('eq', f.get(packed), 0)}"), two_runs)
-            f.when(f.test("eq", f.get(packed), 0), in_runs)
-            f.loop(f.get(packed), "%count", 1, column)
-
-        f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
-        return f.text()
-
-    def _copy_runs(self, f: Function, rows: int, vectors: list[tuple[int, int]]) -> None:
-        """A panel whose rows follow each other: for each k, vectors of (first row, lanes)."""
-        base = f.at("%base", f.word("%rows", 0))
-        step = f.sub(f.word("%ks", f.min(1, f.sub("%count", 1))), f.word("%ks", 0))
-        ahead = f.mul(step, PREFETCHED)
-        self.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-
-        def one(k: str, number: int) -> None:
-            place = f.add(k, number)
-            source, out = f.at(base, f.word("%ks", place)), f.at("%out", f.mul(place, rows * self.sum_size))
-            f.line(f"call void @llvm.prefetch.p0(ptr {f.at(source, ahead)}, i32 0, i32 3, i32 1)")
-            for first, lanes in vectors:
-                b = f.b.at_width(lanes)
-                value = self._load(b, f.at(source, first * self.size))
-                b.store(self.sum_dtype, f.at(out, first * self.sum_size), value)
-
-        def several(k: str) -> None:
-            for number in range(UNROLL):
-                one(k, number)
-
-        whole = f.emit(f"and i64 %count, {-UNROLL}")
-        f.loop(0, whole, UNROLL, several)
-        f.loop(whole, "%count", 1, lambda k: one(k, 0))
 
     @property
     def _packs_wide(self) -> bool:
@@ -355,19 +190,13 @@ class Packing:
         write too much comes later in order."""
         rows, lanes = self.tile.rows, self.tile.lanes
         width = -(-rows // lanes) * lanes
-        f = self.function(
-            "pack_wide", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
-            ("i64", "k_run"),
-        )  # fmt: skip
+        panel = Panel(self, rows, "pack_wide")
+        f = panel.f
         is_run = f.variable()
         f.line(f"call void @is_run(ptr {is_run}, ptr %rows, i64 {width})")
-
-        def wide() -> None:
-            self._copy_runs(f, rows, [(first, lanes) for first in range(0, width, lanes)])
-
         f.when(
             f.test("ne", f.get(is_run), 0),
-            wide,
+            lambda: panel.along_rows([(first, lanes) for first in range(0, width, lanes)]),
             lambda: f.line(f"call void @pack{rows}(ptr %out, ptr %base, ptr %rows, ptr %ks, i64 %count, i64 %k_run)"),
         )
         return f.text()
@@ -381,7 +210,7 @@ class Packing:
             first += width
         return found
 
-    def _load(self, b: VectorBuilder, address: str, mask: Value | None = None) -> Value:
+    def load(self, b: VectorBuilder, address: str, mask: Value | None = None) -> Value:
         """Elements of an operand, in the dtype of the sums."""
         return b.cast(b.load(self.dtype, address, mask), REGISTER[self.sum_dtype])
 
@@ -477,7 +306,7 @@ class Packing:
         cost_low, cost_longer = f.mul(in_low, low), f.sub(f.mul(longer, low), high)
         fewer = f.emit(f"and i1 {f.test('ne', whole, 0)}, {f.test('slt', cost_longer, f.min(padded, cost_low))}")
         use_low = f.test("slt", cost_low, padded)
-        tall = f.choose(use_low, whole, f.add(whole, f.emit(f"zext i1 {some} to i64")))
+        tall = f.choose(use_low, whole, f.add(whole, f.flag(some)))
         few = f.choose(use_low, in_low, 0)
         tall = f.choose(fewer, f.sub(whole, 1), tall)
         few = f.choose(fewer, longer, few)
