@@ -6,6 +6,7 @@ import builtins
 from typing import Any
 
 from ..graph.node import Node
+from ..graph.state import state
 from ..interop import evaluate, traced_error
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node
@@ -22,6 +23,8 @@ def eval(*pytrees: Any) -> None:
     for tree in pytrees:
         kind = tree.__class__
         if kind is Tensor:
+            if tree._node.buffer is not None and state.trace is None:
+                continue  # the usual case: what a jitted function returned
             leaves: Any = (tree,)
         elif (kind is list or kind is tuple) and builtins.all(x.__class__ is Tensor for x in tree):
             leaves = tree
