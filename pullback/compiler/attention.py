@@ -11,7 +11,7 @@ from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .contraction import Operand, narrow
 from .llvm.attention import attention_ir, attention_name
-from .llvm.attention_parts import GROUPS, PARAMETERS
+from .llvm.attention_parts import GROUPS, LOG2_E, PARAMETERS
 from .llvm.contraction import group_words
 from .llvm.packing import tile_for
 from .llvm.target import Target
@@ -23,10 +23,9 @@ from .views import row_major
 if TYPE_CHECKING:
     from .fuse import Fuser
 
-# Queries for all of which keys and values are packed once, forward (where they are a task) and backward.
-MAX_ROWS = {False: 1024, True: 256}
+MAX_ROWS = 2048  # forward: queries of a task, for all of which keys and values are packed once
 # Rows and keys of a block of scores, forward and backward: the cache next to the core's own holds it.
-BLOCK = {False: (48, 384), True: (96, 256)}
+BLOCK = {False: (48, 384), True: (96, 192)}
 EVERYTHING = 1 << 40  # a bound that bounds nothing
 
 
@@ -54,6 +53,7 @@ class AttentionPlan:
     scale: float
     low: int
     high: int
+    splits: int = 1
 
     @property
     def flops(self) -> float:
@@ -69,40 +69,44 @@ class AttentionPlan:
         part, key_block = BLOCK[self.backward]
         key_block = min(key_block, rounded_up(self.keys, tile.columns))
         part = min(rounded_up(part, tile.rows), rows)  # whole tiles: parts are packed one behind the other
-        row_block = min(rows, MAX_ROWS[self.backward] // part * part)
-        if not self.backward:
-            # Rows do not depend on each other: blocks so small that every thread has some.
-            wanted = max(1, 2 * get_num_threads() // max(items, 1))
-            row_block = min(row_block, max(part, rounded_up(-(-rows // wanted), part)))
+        # Forward, rows do not depend on each other: blocks so small that every thread has some.
+        wanted = max(1, 2 * get_num_threads() // max(items, 1))
+        row_block = min(rows, MAX_ROWS // part * part, max(part, rounded_up(-(-rows // wanted), part)))
         row_blocks = -(-rows // row_block)
         score_row = (key_block + 16) * sum_size  # not a multiple of what a cache's ways are apart
         values = {**dict.fromkeys(PARAMETERS, 0), **self._places(places, result, size, sum_size)}
         values |= {
             "rows": rows, "queries": self.queries, "keys": self.keys, "depth": self.depth, "width": self.width,
-            "row_block": row_block, "row_blocks": row_blocks, "part": part, "key_block": key_block,
+            "row_block": row_block, "row_blocks": row_blocks, "part": part, "key_block": key_block, "items": items,
+            "splits": self.splits, "split_keys": -(-self.keys // self.splits),
             "score_row": score_row, "k_row": self.strides[1][2] * size, "v_row": self.strides[2][2] * size,
-            "scale": _bits(self.scale, sum_size), "low": self.low, "high": self.high,
+            "scale": _bits(self.scale, sum_size), "q_scale": _bits(self.scale * LOG2_E, sum_size),
+            "back_scale": _bits(1 / LOG2_E, sum_size), "low": self.low, "high": self.high,
         }  # fmt: skip
         if self.mask != "none":
             values["mask_step"] = self.strides[3][3] * (1 if self.mask == "choose" else sum_size)
         depth, width = rounded_up(self.depth, tile.columns), rounded_up(self.width, tile.columns)
-        table = row_block + 2 * tile.rows
         scratch = 0
         numbers = {
-            "q": table * self.depth, "keys": key_block * self.depth, "scores": part * score_row // sum_size,
-            "largest": row_block, "total": row_block,
+            "keys": key_block * self.depth, "scores": part * score_row // sum_size,
         }  # fmt: skip
         if self.backward:
+            table = part + 2 * tile.rows
             numbers |= {
-                "dout": table * self.width, "q_panels": row_block * depth, "dout_panels": row_block * width,
-                "values": key_block * self.width, "keys_again": key_block * depth, "second": numbers["scores"],
-                "sums": row_block * depth, "key_sums": self.keys * depth, "value_sums": self.keys * width,
+                "q": part * depth, "dout": part * width, "values": key_block * self.width,
+                "keys_again": key_block * depth, "second": numbers["scores"], "key_sums": key_block * depth,
+                "value_sums": key_block * width, "sums": rows * depth, "total": rows,
             }  # fmt: skip
         else:
-            numbers |= {"values": key_block * width, "sums": row_block * width}
+            table = row_block + 2 * tile.rows
+            numbers |= {
+                "q": table * self.depth, "values": key_block * width, "sums": row_block * width,
+                "largest": row_block, "total": row_block,
+            }  # fmt: skip
         tables = {
-            "q_rows": table, "out_rows": table, "mask_rows": table, "key_rows": key_block, "value_rows": key_block,
-            "depth": depth, "width": width, "lines": max(self.depth, self.width, part, key_block),
+            "q_rows": table, "out_rows": part, "mask_rows": table, "key_rows": key_block, "value_rows": key_block,
+            "depth": depth, "width": width, "lines": max(self.depth, self.width, part, key_block), "q_lines": part,
+            "out_lines": part,
         }  # fmt: skip
         sizes = {name: 8 * count for name, count in tables.items()}
         for name, nbytes in (sizes | {name: sum_size * count for name, count in numbers.items()}).items():
@@ -112,7 +116,7 @@ class AttentionPlan:
         for axes in self._groups(size):
             params += group_words(axes)
         address = _function(self.dtype, self.mask, self.backward, target)
-        return Launch(address, params, items if self.backward else items * row_blocks, 1, scratch)
+        return Launch(address, params, items * (self.splits if self.backward else row_blocks), 1, scratch)
 
     def _places(
         self, places: list[tuple[int, int]], result: tuple[int, int], size: int, sum_size: int

@@ -74,7 +74,7 @@ def _reference(node: Node, q: Array, k: Array, v: Array, *mask: Array) -> Array:
         weights = np.exp(scores - np.where(is_empty, 0, largest))
         total = weights.sum(axis=3, keepdims=True)
         out = np.where(is_empty, 0, np.matmul(weights, _repeated(v, q)) / np.where(is_empty, 1, total))
-        logarithms = np.where(is_empty, 0, largest + np.log(np.where(is_empty, 1, total)))
+        logarithms = np.where(is_empty, 0, (largest + np.log(np.where(is_empty, 1, total))) * np.log2(np.e))
     return np.concatenate([out.ravel(), logarithms.ravel()]).astype(node.dtype.numpy)
 
 
@@ -83,7 +83,7 @@ def _gradient_reference(node: Node, q: Array, k: Array, v: Array, flat: Array, d
     out = flat[: size_of(rows) * v.shape[3]].reshape(*rows, v.shape[3]).astype(np.float64)
     logarithms = flat[out.size :].reshape(*rows, 1)
     with np.errstate(all="ignore"):
-        weights = np.exp(_scores(node, q, k, mask) - logarithms)
+        weights = np.exp(_scores(node, q, k, mask) - logarithms * np.log(2))
         dv = np.matmul(np.swapaxes(weights, 2, 3), dout)
         change = np.matmul(dout, np.swapaxes(_repeated(v, q), 2, 3)) - (dout * out).sum(3, keepdims=True)
         dscores = np.where(weights == 0, 0, weights * change * node.attrs[0])
@@ -123,7 +123,7 @@ ATTENTION = register(Op(
     "attention", "attention", _infer, _reference, NoDerivative(_WHY), _batch, "attention", 0.0,
     ("scale", "low", "high"),
     "softmax(scale * q k' + mask) v of q[b, h, t, d], k[b, g, s, d], v[b, g, s, e], for query t of keys t + low to "
-    "t + high; flat, and behind it the logarithms of the sums of exponentials",
+    "t + high; flat, and behind it the logarithms to base 2 of the sums of exponentials",
 ))  # fmt: skip
 ATTENTION_GRADIENT = register(Op(
     "attention_gradient", "attention", _infer_gradient, _gradient_reference, NoDerivative(_WHY), _batch, "attention",

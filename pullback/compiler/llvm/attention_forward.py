@@ -5,7 +5,7 @@ from __future__ import annotations
 from .attention_parts import AttentionLibrary
 from .scalar import emit as emit_instruction
 from .values import LLVM_TYPE, Value
-from .vector_math.exp_log import exp_or_zero
+from .vector_math.exp_log import exp2_or_zero
 
 
 class ForwardLibrary(AttentionLibrary):
@@ -13,16 +13,17 @@ class ForwardLibrary(AttentionLibrary):
 
     def module(self, name: str) -> str:
         functions = [
-            *self.parts(), self.product(""), self.product("direct"), self.scaling(), self.filling(), self._row(),
-            self._forward(name),
+            *self.parts(), self.product(""), self.product("direct"), self.scaling(), self.filling(), self._raise(),
+            self._weigh(), self._forward(name),
         ]  # fmt: skip
         return "\n".join([*self.declares.values(), *functions])
 
-    def _row(self) -> str:
-        """One query's scores become weights: columns ``lo`` to ``hi`` count, ``padded`` are there. The sums at ``sums``
-        (``sum_bytes`` of them) and ``total`` are scaled to the new ``largest``."""
+    def _raise(self) -> str:
+        """The scores of one query, of which columns ``lo`` to ``hi`` count and ``padded`` are there, are hidden where
+        they do not count. If one is larger than ``largest``, it is the new one, and the sums at ``sums`` (``sum_bytes``
+        of them) and ``total`` are scaled to it."""
         f = self.function(
-            "soften", ("ptr", "row"), ("i64", "lo"), ("i64", "hi"), ("i64", "padded"), ("ptr", "mask"),
+            "raise", ("ptr", "row"), ("i64", "lo"), ("i64", "hi"), ("i64", "padded"), ("ptr", "mask"),
             ("i64", "mask_step"), ("ptr", "largest"), ("ptr", "total"), ("ptr", "sums"), ("i64", "sum_bytes"),
         )  # fmt: skip
         b, dtype, size, several = f.b, self.sum_dtype, self.sum_size, self.tile.vectors
@@ -30,15 +31,10 @@ class ForwardLibrary(AttentionLibrary):
         step = self.tile.lanes * size
 
         def some() -> None:
-            self.fill(f, "%row", 0, "%lo", is_minus_infinity=True)
-            self.fill(f, "%row", "%hi", "%padded", is_minus_infinity=True)
-            if self.mask != "none":
-                self.apply_mask(f)
+            self.hide(f)
             best = [f.variable(kind) for _ in range(several)]
-            total = [f.variable(kind) for _ in range(several)]
-            for i in range(several):
-                f.set(best[i], minus.ref, kind)
-                f.set(total[i], "zeroinitializer", kind)
+            for place in best:
+                f.set(place, minus.ref, kind)
 
             def compare(j: str) -> None:
                 # A NaN is no maximum; it gets into the total by its exponential.
@@ -52,34 +48,16 @@ class ForwardLibrary(AttentionLibrary):
                 found = b.fmax(found, Value(f.get(place, kind), self.register))
             before = b.load_scalar(dtype, "%largest")
             now = b.combine("max", before, b.horizontal("max", found))
-            safe = b.select(b.cmp("eq", now, minus), b.const(0, self.register), now)
-            f.set(best[0], safe.ref, kind)
-
-            def exponentials(j: str) -> None:
-                largest = Value(f.get(best[0], kind), self.register)
-                for i, place in enumerate(total):
-                    at = f.at(f.at("%row", f.mul(j, size)), i * step)
-                    weight = exp_or_zero(b, b.sub(b.load(dtype, at), largest))
-                    b.store(dtype, at, weight)
-                    f.set(place, b.add(Value(f.get(place, kind), self.register), weight).ref, kind)
-
-            self.vectors(f, "%padded", exponentials, step=several)
-            added = Value(f.get(total[0], kind), self.register)
-            for place in total[1:]:
-                added = b.add(added, Value(f.get(place, kind), self.register))
-            added = b.horizontal("add", added)
-            b.store_scalar(dtype, "%largest", now)
-            grown = f.emit(f"fcmp une {LLVM_TYPE[self.register]} {b.first(before)}, {b.first(safe)}")
+            grown = f.emit(f"fcmp une {LLVM_TYPE[self.register]} {b.first(before)}, {b.first(now)}")
             f.set(best[0], before.ref, kind)
-            f.set(best[1], safe.ref, kind)
-            f.set(total[0], added.ref, kind)
+            f.set(best[1], now.ref, kind)
 
             def rescale() -> None:
                 before, now = (Value(f.get(place, kind), self.register) for place in best[:2])
-                factor = exp_or_zero(b, b.sub(before, now))
+                b.store_scalar(dtype, "%largest", now)
+                factor = exp2_or_zero(b, b.sub(before, now))
                 f.set(best[0], factor.ref, kind)
-                added = Value(f.get(total[0], kind), self.register)
-                b.store_scalar(dtype, "%total", b.fma(b.load_scalar(dtype, "%total"), factor, added))
+                b.store_scalar(dtype, "%total", b.mul(b.load_scalar(dtype, "%total"), factor))
 
                 def vector(at: str) -> None:
                     place = f.at("%sums", at)
@@ -87,13 +65,35 @@ class ForwardLibrary(AttentionLibrary):
 
                 f.loop(0, "%sum_bytes", step, vector)
 
-            def keep() -> None:
-                added = Value(f.get(total[0], kind), self.register)
-                b.store_scalar(dtype, "%total", b.add(b.load_scalar(dtype, "%total"), added))
+            f.when(grown, rescale)
 
-            f.when(grown, rescale, keep)
+        f.when(f.test("slt", "%lo", "%hi"), some, lambda: self.fill(f, "%row", 0, "%padded", is_minus_infinity=True))
+        return f.text()
 
-        f.when(f.test("slt", "%lo", "%hi"), some, lambda: self.fill(f, "%row", 0, "%padded"))
+    def _weigh(self) -> str:
+        """The scores of one query become weights, which are added to ``total``."""
+        f = self.function("weigh", ("ptr", "row"), ("i64", "padded"), ("ptr", "largest"), ("ptr", "total"))
+        b, dtype, size, several = f.b, self.sum_dtype, self.sum_size, self.tile.vectors
+        kind = b.type(self.register)
+        largest = b.load_scalar(dtype, "%largest")
+        is_empty = b.cmp("eq", largest, b.const(float("-inf"), self.register))
+        shift, *total = [f.variable(kind) for _ in range(several + 1)]
+        f.set(shift, b.sub(b.const(0, self.register), b.select(is_empty, b.const(0, self.register), largest)).ref, kind)
+        for place in total:
+            f.set(place, "zeroinitializer", kind)
+
+        def exponentials(j: str) -> None:
+            for i, place in enumerate(total):
+                at = f.at(f.at("%row", f.mul(j, size)), i * self.tile.lanes * size)
+                weight = exp2_or_zero(b, b.add(b.load(dtype, at), Value(f.get(shift, kind), self.register)))
+                b.store(dtype, at, weight)
+                f.set(place, b.add(Value(f.get(place, kind), self.register), weight).ref, kind)
+
+        self.vectors(f, "%padded", exponentials, step=several)
+        added = Value(f.get(total[0], kind), self.register)
+        for place in total[1:]:
+            added = b.add(added, Value(f.get(place, kind), self.register))
+        b.store_scalar(dtype, "%total", b.add(b.load_scalar(dtype, "%total"), b.horizontal("add", added)))
         return f.text()
 
     def _forward(self, name: str) -> str:
@@ -121,7 +121,7 @@ class ForwardLibrary(AttentionLibrary):
             lo, hi = self.span(f, p, first, count)
 
             def keys(j0: str) -> None:
-                here, _, v, k_panel = self.keys(f, p, space, start, j0)
+                here, _, v, k_panel = self.keys(f, p, space, start, j0, p["keys"])
                 v_panel = self.pack_columns(
                     f, space["values"], v, space["width"], p["width"], space["value_rows"], here, 0
                 )
@@ -134,24 +134,33 @@ class ForwardLibrary(AttentionLibrary):
                         columns = self.padded(f, reach)
                         q = f.at(space["q"], f.mul(f.mul(r0, p["depth"]), size))
                         self.call_product(
-                            f, space, "", q, 0, space["keys"], k_panel, p["depth"], space["scores"], score_row, rows,
-                            columns, 0,
+                            f, "", q, 0, space["keys"], k_panel, space["lines"], p["depth"], space["scores"],
+                            score_row, rows, columns, 0,
                         )  # fmt: skip
 
-                        def row(i: str) -> None:
+                        def highest(i: str) -> None:
                             r = f.add(r0, i)
                             lo_i, hi_i, mask = self.row_reach(f, p, space, start, first, r, j0, reach)
                             f.line(
-                                f"call void @soften(ptr {f.at(space['scores'], f.mul(i, score_row))}, i64 {lo_i}, "
+                                f"call void @raise(ptr {f.at(space['scores'], f.mul(i, score_row))}, i64 {lo_i}, "
                                 f"i64 {hi_i}, i64 {columns}, ptr {mask}, i64 {p['mask_step']}, "
                                 f"ptr {f.at(space['largest'], f.mul(r, size))}, "
                                 f"ptr {f.at(space['total'], f.mul(r, size))}, "
                                 f"ptr {f.at(space['sums'], f.mul(r, sum_bytes))}, i64 {sum_bytes})"
                             )
 
-                        f.loop(0, rows, 1, row)
+                        def weigh(i: str) -> None:
+                            r = f.mul(f.add(r0, i), size)
+                            f.line(
+                                f"call void @weigh(ptr {f.at(space['scores'], f.mul(i, score_row))}, i64 {columns}, "
+                                f"ptr {f.at(space['largest'], r)}, ptr {f.at(space['total'], r)})"
+                            )
+
+                        # The largest scores of one row are found while those before it are still compared.
+                        f.loop(0, rows, 1, highest)
+                        f.loop(0, rows, 1, weigh)
                         self.call_product(
-                            f, space, "direct", space["scores"], score_row, space["values"], v_panel, reach,
+                            f, "direct", space["scores"], score_row, space["values"], v_panel, space["lines"], reach,
                             f.at(space["sums"], f.mul(r0, sum_bytes)), sum_bytes, rows, p["width"], 1,
                         )  # fmt: skip
 
@@ -173,7 +182,8 @@ class ForwardLibrary(AttentionLibrary):
         return self._finish() + f.text()
 
     def _finish(self) -> str:
-        """A query's sums over its total, and the logarithm of the sum of exponentials; 0 where it saw no key."""
+        """A query's sums over its total, and the logarithm to base 2 of the sum of exponentials; 0 where it saw no
+        key."""
         f = self.function(
             "finish", ("ptr", "largest"), ("ptr", "total"), ("ptr", "sums"), ("i64", "width"), ("ptr", "out"),
             ("ptr", "lse"),
@@ -183,7 +193,7 @@ class ForwardLibrary(AttentionLibrary):
         total = b.load_scalar(dtype, "%total")
         none = b.cmp("eq", total, zero)  # else the largest score alone adds 1
         divisor = b.select(none, b.const(1, self.register), total)
-        log = emit_instruction(b, "log", dtype, (dtype,), [divisor])
+        log = emit_instruction(b, "log2", dtype, (dtype,), [divisor])
         b.store_scalar(dtype, "%lse", b.select(none, zero, b.add(b.load_scalar(dtype, "%largest"), log)))
         kept = f.variable(kind)
         f.set(kept, divisor.ref, kind)

@@ -5,7 +5,9 @@ See attention.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 from .contraction import ContractionLibrary, group_words
 from .function import Function, Scalar
@@ -19,13 +21,18 @@ PARAMETERS = (
     "dout_slot", "dout_offset",  # backward only, as are the places of the gradients
     "dq_slot", "dq_offset", "dk_slot", "dk_offset", "dv_slot", "dv_offset",
     "rows", "queries", "keys", "depth", "width",  # rows: queries of all heads that share keys; elements of q, of v
-    # rows of a task, or between two packings of the keys; of one block of scores; bytes from row to row of scores
-    "row_block", "row_blocks", "part", "key_block", "score_row",
-    "k_row", "v_row", "mask_step", "scale", "low", "high",  # bytes from key to key; the scale's bits
+    "row_block", "row_blocks",  # forward only: rows of a task, tasks of an item
+    "items", "splits", "split_keys",  # backward only: tasks of an item, keys of a task
+    "part", "key_block", "score_row",  # rows and keys of one block of scores, bytes from row to row
+    "k_row", "v_row", "mask_step",  # bytes from key to key
+    "scale", "q_scale", "back_scale",  # bits of the scale, the scale times log2(e), log(2)
+    "low", "high",
     "at_q_rows", "at_out_rows", "at_mask_rows", "at_key_rows", "at_value_rows", "at_depth", "at_width",
-    "at_q", "at_dout", "at_q_panels", "at_dout_panels", "at_keys", "at_values", "at_keys_again",
-    "at_scores", "at_second", "at_sums", "at_key_sums", "at_value_sums", "at_largest", "at_total", "at_lines",
+    "at_q", "at_dout", "at_keys", "at_values", "at_keys_again",
+    "at_scores", "at_second", "at_sums", "at_key_sums", "at_value_sums", "at_largest", "at_total",
+    "at_lines", "at_q_lines", "at_out_lines",  # offsets of rows: of a panel, of sums for q and for the output
 )  # fmt: skip
+LOG2_E = math.log2(math.e)  # scores are multiplied by it, for exponentials to base 2
 #: Of items (batch and heads of keys): strides of q, k and v; then of the mask. Of rows: strides of q and the mask.
 GROUPS = ("items", "item_masks", "rows")
 _GROUP_WORDS = len(group_words([]))
@@ -45,31 +52,52 @@ class AttentionLibrary(ContractionLibrary):
     def product(self, access: str) -> str:
         """``rows`` rows of ``a`` times all panels of ``b``, which are ``panel`` bytes apart, to ``c``.
 
-        access: how ``a`` is read, see ``tile_of``.
+        access: how ``a`` is read, see ``tile_of``.   ks: offsets of the rows of a panel.
         """
         f = self.function(
-            f"product{access}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "panel"), ("i64", "count"),
-            ("ptr", "c"), ("i64", "c_row"), ("i64", "rows"), ("i64", "columns"), ("i64", "add"), ("ptr", "lines"),
+            f"product{access}", ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("i64", "panel"), ("ptr", "ks"),
+            ("i64", "count"), ("ptr", "c"), ("i64", "c_row"), ("i64", "rows"), ("i64", "columns"), ("i64", "add"),
         )  # fmt: skip
-        step = self.tile.columns * self.sum_size
+        height, width = self.tile.rows, self.tile.columns
+        tall, _, _ = self.split_rows(f, "%rows")
+        above = f.mul(f.min(tall, f.div("%rows", height)), height)
+        panels = f.div(f.add("%columns", width - 1), width)
+        step: Scalar = "%a_row" if access == "direct" else self.sum_size
+        step = step if access else f.mul("%count", self.sum_size)
 
-        def one(j: str) -> None:
-            b, c = f.at("%b", f.mul(j, "%panel")), f.at("%c", f.mul(j, step))
+        def places(row: str, j: str) -> tuple[str, str, str]:
+            c = f.at(f.at("%c", f.mul(row, "%c_row")), f.mul(j, width * self.sum_size))
+            return f.at("%a", f.mul(row, step)), f.at("%b", f.mul(j, "%panel")), c
+
+        def tile(row: str, j: str) -> None:
+            a, b, c = places(row, j)
             f.line(
-                f"call void @rows{access}(ptr %a, i64 %a_row, ptr {b}, ptr %lines, i64 %count, ptr {c}, i64 %c_row, "
-                f"i64 %rows, i64 {self.tile.columns}, i64 %add)"
+                f"call void @tile{height}{access}(ptr {a}, i64 %a_row, ptr {b}, ptr %ks, i64 %count, ptr {c}, "
+                f"i64 %c_row, i64 {height}, i64 %add)"
             )
 
-        f.loop(0, f.div(f.add("%columns", self.tile.columns - 1), self.tile.columns), 1, one)
+        def rest(j: str) -> None:
+            a, b, c = places(above, j)
+            f.line(
+                f"call void @rows{access}(ptr {a}, i64 %a_row, ptr {b}, ptr %ks, i64 %count, ptr {c}, i64 %c_row, "
+                f"i64 {f.sub('%rows', above)}, i64 {width}, i64 %add)"
+            )
+
+        # The panel stays in the innermost cache; across, where a tile's rows lie apart, these do.
+        if access == "across":
+            f.loop(0, above, height, lambda row: f.loop(0, panels, 1, lambda j: tile(row, j)))
+        else:
+            f.loop(0, panels, 1, lambda j: f.loop(0, above, height, lambda row: tile(row, j)))
+        f.when(f.test("slt", above, "%rows"), lambda: f.loop(0, panels, 1, rest))
         return f.text()
 
     def call_product(
-        self, f: Function, space: dict[str, str], access: str, a: str, a_row: Scalar, b: str, panel: str,
-        count: Scalar, c: str, c_row: str, rows: str, columns: str, add: int,
+        self, f: Function, access: str, a: str, a_row: Scalar, b: str, panel: Scalar, ks: str, count: Scalar, c: str,
+        c_row: str, rows: str, columns: str, add: int,
     ) -> None:  # fmt: skip
         f.line(
-            f"call void @product{access}(ptr {a}, i64 {a_row}, ptr {b}, i64 {panel}, i64 {count}, ptr {c}, "
-            f"i64 {c_row}, i64 {rows}, i64 {columns}, i64 {add}, ptr {space['lines']})"
+            f"call void @product{access}(ptr {a}, i64 {a_row}, ptr {b}, i64 {panel}, ptr {ks}, i64 {count}, ptr {c}, "
+            f"i64 {c_row}, i64 {rows}, i64 {columns}, i64 {add})"
         )
 
     def scaling(self) -> str:
@@ -126,7 +154,7 @@ class AttentionLibrary(ContractionLibrary):
             value = b.load(dtype, f.at("%mask", f.mul(j, step)), lanes)
         if self.mask == "choose":
             return b.select(value, score, b.const(float("-inf"), self.register))
-        return b.add(score, value)
+        return b.fma(value, b.const(LOG2_E, self.register), score)
 
     def apply_mask(self, f: Function) -> None:
         """The mask onto the scores %lo to %hi of %row; those before and behind are -inf, and stay so."""
@@ -146,6 +174,15 @@ class AttentionLibrary(ContractionLibrary):
         f.when(f.test("eq", "%mask_step", 0), lambda: walk(0), lambda: walk(element))
         if self.mask == "add":  # of an infinity or a NaN nothing may be left where a query does not reach
             self.fill(f, "%row", 0, "%lo", is_minus_infinity=True)
+
+    def hide(self, f: Function) -> None:
+        """Of ``padded`` scores of %row only those from %lo to %hi count, with the mask; the others are -inf."""
+        for condition, start, stop in (
+            (f.test("sgt", "%lo", 0), 0, "%lo"), (f.test("slt", "%hi", "%padded"), "%hi", "%padded"),
+        ):  # fmt: skip
+            f.when(condition, partial(self.fill, f, "%row", start, stop, is_minus_infinity=True))
+        if self.mask != "none":
+            self.apply_mask(f)
 
     # -- places -------------------------------------------------------------------------------------------------------
 
@@ -181,7 +218,7 @@ class AttentionLibrary(ContractionLibrary):
         return start
 
     def row_tables(
-        self, f: Function, groups: dict[str, str], space: dict[str, str], first: str, count: str
+        self, f: Function, groups: dict[str, str], space: dict[str, str], first: Scalar, count: str
     ) -> None:
         """Where rows of q and of the mask are."""
         padded = f.add(count, 2 * self.tile.rows)
@@ -204,14 +241,14 @@ class AttentionLibrary(ContractionLibrary):
 
         f.loop(0, count, p["part"], part)
         total = f.mul(f.add(count, self.tile.rows + self.tile.few_rows), p["depth"])
-        f.line(f"call void @scale(ptr {space['q']}, i64 {total}, i64 {p['scale']})")
+        f.line(f"call void @scale(ptr {space['q']}, i64 {total}, i64 {p['q_scale']})")
 
     def keys(
-        self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], j0: str
+        self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], j0: str, end: str
     ) -> tuple[str, str, str, str]:
-        """A block of keys, packed, with tables of its rows of k and v: how many keys, where k and v begin, and bytes
-        from panel to panel."""
-        here = f.min(p["key_block"], f.sub(p["keys"], j0))
+        """A block of the keys before ``end``, packed, with tables of its rows of k and v: how many keys, where k and v
+        begin, and bytes from panel to panel."""
+        here = f.min(p["key_block"], f.sub(end, j0))
         padded = self.padded(f, here)
         k, v = (f.at(start[name], f.mul(j0, p[f"{name}_row"])) for name in "kv")
         for table, step in (("key_rows", "k_row"), ("value_rows", "v_row")):
@@ -244,7 +281,7 @@ class AttentionLibrary(ContractionLibrary):
         self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], first: str, r: str,
         j0: str, reach: str,
     ) -> tuple[str, str, str]:  # fmt: skip
-        """Which columns of a block one row reaches, and its part of the mask."""
+        """Which columns of a block row ``first + r`` reaches, and its part of the mask; tables begin at ``first``."""
         lo, hi = self._range(f, p, f.rem(f.add(first, r), p["queries"]))
         lo, hi = f.max(f.sub(lo, j0), 0), f.min(f.max(f.sub(hi, j0), 0), reach)
         if self.mask == "none":
