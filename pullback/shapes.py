@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from operator import index as as_index
 from typing import Any
 
@@ -86,6 +87,14 @@ def as_int(value: Any, op: str, name: str) -> int:
         raise
     except TypeError:
         raise ArgumentError(f"{op}: {name} must be an integer, got {value!r}") from None
+
+
+def as_number(value: Any, op: str, name: str) -> int | float:
+    """``value``, a Python or NumPy number that decides what is computed. ArgumentError naming the argument for anything
+    else: through a tensor there would be no gradient."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ArgumentError(f"{op}: {name} must be a number, got {value!r}")
+    return value if isinstance(value, int) else float(value)
 
 
 def reshape_shape(shape: Any, size: int, op: str = "reshape", source: Shape | None = None) -> Shape:

@@ -14,8 +14,9 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ..errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from ..graph.node import Node
+from ..graph.tracking import is_tracked
 from ..interop import from_dlpack_node, numpy_to_node
 from ..ops import elementwise as ops
 from ..ops import leaf
@@ -152,7 +153,7 @@ def arange(
     """``start, start + step, ...`` up to, not including, ``stop``; with one argument from 0 to it.
 
     Ints give int64, floats the default float dtype. Element i is ``start + i * step``, computed in the result's dtype
-    (float32 for half types). ShapeError for a step of 0.
+    (float32 for half types). ShapeError for a step of 0, GradientError for a tensor that a gradient depends on.
     """
     _check_device(device, "arange")
     if stop is None:
@@ -191,9 +192,14 @@ def arange(
 
 
 def _number(value: Any, op: str) -> int | float:
-    """A bound given as a Python or NumPy number or as a 0-d tensor whose value is known."""
+    """A bound given as a Python or NumPy number or as a 0-d tensor whose value is known, and which has no gradient."""
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
         return value
+    if isinstance(value, Tensor) and value.dtype.kind == "f" and is_tracked(value.node):
+        raise GradientError(
+            f"{op}: bounds and step decide how many elements there are, and have no gradient; take it through "
+            f"start + step * {op}(count), or give {op} a value by x.item()"
+        )
     if isinstance(value, Tensor | np.ndarray | np.generic):
         number = value.item()
         if isinstance(number, int | float):

@@ -21,7 +21,7 @@ from ..ops import determinant, leaf, linalg, spectral
 from ..ops import elementwise as ops
 from ..ops import movement as move
 from ..ops import reduction as fold
-from ..shapes import broadcast_shapes, size_of
+from ..shapes import as_number, broadcast_shapes, size_of
 from ..tensor import Tensor
 from .contraction import matmul_node
 from .convert import ArrayLike, as_node, cast_node, floating, promote
@@ -317,9 +317,10 @@ def default_rtol(node: Node) -> float:
 def _tolerance(rtol: float | None, node: Node, op: str) -> float:
     if rtol is None:
         return default_rtol(node)
-    if isinstance(rtol, bool) or not isinstance(rtol, int | float | np.floating | np.integer) or not rtol >= 0:
-        raise ArgumentError(f"{op}: the relative tolerance must be a number that is not negative, got {rtol!r}")
-    return float(rtol)
+    found = float(as_number(rtol, op, "the relative tolerance"))
+    if not found >= 0:
+        raise ArgumentError(f"{op}: the relative tolerance must not be negative, got {rtol!r}")
+    return found
 
 
 def pinv(x: ArrayLike, /, *, rtol: float | None = None) -> Tensor:

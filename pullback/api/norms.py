@@ -19,7 +19,7 @@ from ..ops import linalg, spectral
 from ..ops import movement as move
 from ..ops import norm as norm_ops
 from ..ops import reduction as fold
-from ..shapes import normalize_axes, normalize_axis, reduced_shape
+from ..shapes import as_number, normalize_axes, normalize_axis, reduced_shape
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, broadcast_nodes, cast_node, floating, promote
 from .diagonal import diagonal as diagonal_of_axes
@@ -46,9 +46,9 @@ def vector_norm(
 
 
 def _vector_node(node: Node, axes: tuple[int, ...], keepdims: bool, order: Any, op: str) -> Node:
-    if isinstance(order, bool) or not isinstance(order, int | float | np.integer | np.floating) or order != order:
+    order = float(as_number(order, op, "ord of a vector"))
+    if order != order:
         raise ArgumentError(f"{op}: ord of a vector must be a number, got {order!r}")
-    order = float(order)
     if order == 0:
         return fold.reduce_sum(ops.cast(ops.not_equal(node, 0), node.dtype), axes, keepdims)
     if order == math.inf:

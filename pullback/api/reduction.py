@@ -21,7 +21,7 @@ from ..ops import leaf
 from ..ops import movement as move
 from ..ops import reduction as fold
 from ..ops.norm import vector_norm
-from ..shapes import broadcast_shapes, normalize_axes, normalize_axis, reduced_shape, size_of
+from ..shapes import as_number, broadcast_shapes, normalize_axes, normalize_axis, reduced_shape, size_of
 from ..tensor import Tensor
 from .composite import composite
 from .convert import ArrayLike, as_node, cast_node, promote, scalar_node
@@ -308,8 +308,9 @@ def var(
     where: a bool mask, broadcast to x, of the elements that count.
     """
     node, axes, result = statistic_operand(x, axis, None, "var")
+    fewer = as_number(correction if ddof is None else ddof, "var", "correction")
     mask = _mask(where, node, "var")
-    return Tensor(cast_node(variance_node(node, axes, keepdims, correction if ddof is None else ddof, mask), result))
+    return Tensor(cast_node(variance_node(node, axes, keepdims, fewer, mask), result))
 
 
 @composite
@@ -327,8 +328,9 @@ def std(
     It is computed as a norm, so that it does not overflow where the variance does.
     """
     node, axes, result = statistic_operand(x, axis, None, "std")
+    fewer = as_number(correction if ddof is None else ddof, "std", "correction")
     mask = _mask(where, node, "std")
-    divisor = _divisor(node, axes, keepdims, correction if ddof is None else ddof, mask)
+    divisor = _divisor(node, axes, keepdims, fewer, mask)
     root = ops.sqrt(divisor) if isinstance(divisor, Node) else math.sqrt(divisor)
     return Tensor(cast_node(ops.divide(vector_norm(_centred(node, axes, mask), axes, keepdims), root), result))
 

@@ -12,6 +12,7 @@ from ..errors import ArgumentError
 from ..graph.node import Node
 from ..ops import elementwise as ops
 from ..ops import leaf
+from ..shapes import as_number
 from ..tensor import Tensor
 from .convert import ArrayLike, as_node, floating
 
@@ -177,7 +178,10 @@ def logit(x: ArrayLike, /, eps: float | None = None) -> Tensor:
     eps: ``x`` is first clipped to [eps, 1 - eps].
     """
     node = floating(node_of(x, "logit"))
-    return Tensor(ops.logit(node if eps is None else ops.clip(node, float(eps), 1.0 - float(eps))))
+    if eps is not None:
+        edge = as_number(eps, "logit", "eps")
+        node = ops.clip(node, edge, 1.0 - edge)
+    return Tensor(ops.logit(node))
 
 
 def sinc(x: ArrayLike, /) -> Tensor:
@@ -335,9 +339,14 @@ def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, n
     if node.dtype.kind != "f":
         return Tensor(node)
     limit = dtypes.finfo(node.dtype).max
-    result = ops.where(ops.isnan(node), float(nan), node)
-    result = ops.where(ops.equal(node, float("inf")), limit if posinf is None else float(posinf), result)
-    return Tensor(ops.where(ops.equal(node, float("-inf")), -limit if neginf is None else float(neginf), result))
+    result = node
+    for where, given, name, default in (
+        (ops.isnan(node), nan, "nan", 0.0), (ops.equal(node, math.inf), posinf, "posinf", limit),
+        (ops.equal(node, -math.inf), neginf, "neginf", -limit),
+    ):  # fmt: skip
+        number = default if given is None else as_number(given, "nan_to_num", name)
+        result = ops.where(where, float(number), result)
+    return Tensor(result)
 
 
 def deg2rad(x: ArrayLike, /) -> Tensor:

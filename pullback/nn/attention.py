@@ -17,7 +17,7 @@ from ..compiler.products import has_tile
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops import leaf
-from ..shapes import as_int, broadcast_shapes, size_of
+from ..shapes import as_int, as_number, broadcast_shapes, size_of
 from ..tensor import Tensor
 from . import functional
 from .attention_kernel import attend
@@ -34,7 +34,7 @@ def scaled_dot_product_attention(
     mask: Any = None,
     is_causal: bool = False,
     window: int | Sequence[int | None] | None = None,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     dropout: float = 0.0,
     enable_gqa: bool = False,
     offset: Any = None,
@@ -53,7 +53,7 @@ def scaled_dot_product_attention(
         heads): with a cache of keys, the number of tokens in it before these queries. None: ``keys - queries``, so that
         the last query stands at the last key. PyTorch's ``is_causal`` has an offset of 0, which differs where the
         numbers of queries and keys do.
-    scale: None is ``1 / sqrt(features)``.
+    scale: None is ``1 / sqrt(features)``; a number, or a 0-d tensor, which then has a gradient.
     dropout: probability with which a weight is set to 0, and the others scaled up, always; pass 0 when not training.
         key: a random key for it; without one the global generator is used.
     enable_gqa: k and v may have fewer heads, of which each serves as many heads of q that follow one another (grouped
@@ -69,9 +69,9 @@ def scaled_dot_product_attention(
 
     Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
     """
-    if dropout or not has_tile() or not (offset is None or isinstance(offset, int)):
-        return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
     op = "scaled_dot_product_attention"
+    if as_number(dropout, op, "dropout") or not has_tile() or not (offset is None or isinstance(offset, int)):
+        return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
     (q, k, v), dtype = widened(op, q, k, v)
     shape, groups = _check_operands(q, k, v, enable_gqa, op)
     if not q.shape[-1] or not v.shape[-1]:
@@ -85,7 +85,7 @@ def scaled_dot_product_attention(
     if bias is not None:
         bias = ew.where(allowed, bias, -math.inf)
     low, high = _bounds(is_causal, span, first)
-    scale = _scale(scale, q)
+    q, scale = _scaled(q, scale, op)
     if groups == 1:  # heads that k and v have one of are no group unless that is asked for
         k, v = (manipulation.broadcast_to(x, (*shape[:-2], *x.shape[-2:])) for x in (k, v))
 
@@ -107,10 +107,15 @@ def _both(mask: Tensor | None, other: Tensor) -> Tensor:
     return other if mask is None else ew.logical_and(mask, other)
 
 
-def _scale(scale: float | None, q: Tensor) -> float:
-    if scale is not None:
-        return scale
-    return 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+def _scaled(q: Tensor, scale: Any, op: str) -> tuple[Tensor, float]:
+    """Queries and the number by which scores are multiplied; queries that are multiplied already, by a tensor."""
+    if scale is None:
+        return q, 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+    if not isinstance(scale, Tensor):
+        return q, float(as_number(scale, op, "scale"))
+    if scale.shape:
+        raise ShapeError(f"{op}: scale must be a number or a 0-d tensor, got shape {scale.shape}")
+    return q * narrowed(scale, q.dtype), 1.0
 
 
 def _bounds(is_causal: bool, window: Window, first: int) -> tuple[int | None, int | None]:
@@ -121,7 +126,7 @@ def _bounds(is_causal: bool, window: Window, first: int) -> tuple[int | None, in
 
 
 def attention_definition(
-    q: Any, k: Any, v: Any, mask: Any = None, is_causal: bool = False, window: Any = None, scale: float | None = None,
+    q: Any, k: Any, v: Any, mask: Any = None, is_causal: bool = False, window: Any = None, scale: Any = None,
     dropout: float = 0.0, enable_gqa: bool = False, offset: Any = None, key: Any = None,
 ) -> Tensor:
     """:func:`scaled_dot_product_attention` step by step."""
@@ -140,7 +145,7 @@ def attention_definition(
         allowed = _both(allowed, within)
     if allowed is not None and hides:
         q, k, v = _without_unseen(q, k, v, allowed, groups)
-    scale = _scale(scale, q)
+    q, scale = _scaled(q, scale, op)
     scores = _by_group(q, manipulation.matrix_transpose(k), groups) * scale
     if bias is not None:
         scores = scores + bias
@@ -162,7 +167,7 @@ def packed_attention(
     segments_k: Any = None,
     is_causal: bool = False,
     window: int | Sequence[int | None] | None = None,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     dropout: float = 0.0,
     enable_gqa: bool = False,
     key: Any = None,

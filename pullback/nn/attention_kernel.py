@@ -70,13 +70,16 @@ def _within_reach(
     """Without the queries that reach no key, and the keys that none reaches: the queries that remain, from the first to
     behind the last, the bounds counted from there, and the operands."""
     queries, keys = q.shape[2], k.shape[2]
+    low = None if low is not None and low <= 1 - queries else low  # these bound nothing
+    high = None if high is not None and high >= keys else high
     first = 0 if high is None else min(max(1 - high, 0), queries)
     last = queries if low is None else max(min(keys - low, queries), first)
     start = 0 if low is None else min(max(first + low, 0), keys)
     stop = keys if high is None else max(min(last - 1 + high, keys), start)
     if (first, last, start, stop) == (0, queries, 0, keys):
         return first, last, low, high, q, k, v, mask
-    low, high = (None if bound is None else bound + first - start for bound in (low, high))
+    is_empty = first == last or start == stop
+    low, high = (None if bound is None or is_empty else bound + first - start for bound in (low, high))
     q, k, v = q[:, :, first:last], k[:, :, start:stop], v[:, :, start:stop]
     if mask is not None:
         if mask.ndim and mask.shape[-1] != 1:

@@ -16,6 +16,7 @@ from ..api.composite import composite
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops import elementwise as ops
+from ..shapes import as_number
 from ..tensor import Tensor
 from .labels import checked_labels, is_label
 from .operands import (
@@ -76,7 +77,7 @@ def cross_entropy(
     """
     op = "cross_entropy"
     check_reduction(reduction, op)
-    if not 0.0 <= label_smoothing <= 1.0:
+    if not 0.0 <= as_number(label_smoothing, op, "label_smoothing") <= 1.0:
         raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}")
     x = float_tensor(logits, op)
     dtype = x.dtype

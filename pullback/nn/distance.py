@@ -14,7 +14,7 @@ from ..api import elementwise as ew
 from ..api import reduction as fold
 from ..api.composite import composite
 from ..errors import ArgumentError, ShapeError
-from ..shapes import broadcast_shapes, normalize_axis
+from ..shapes import as_number, broadcast_shapes, normalize_axis
 from ..tensor import Tensor
 from .operands import check_reduction, constant, narrowed, reduced, same_shape, widened
 
@@ -86,9 +86,10 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
 
 def _distance(x1: Tensor, x2: Tensor, p: float, eps: float, op: str) -> Tensor:
-    if not p >= 0.0:
+    order = as_number(p, op, "p")
+    if not order >= 0.0:
         raise ArgumentError(f"{op}: p must not be negative, got {p}")
-    return manipulation.squeeze(_norm(x1 - x2 + eps, float(p), x1.ndim - 1), axis=-1)
+    return manipulation.squeeze(_norm(x1 - x2 + eps, float(order), x1.ndim - 1), axis=-1)
 
 
 def cosine_embedding_loss(

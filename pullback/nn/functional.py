@@ -17,7 +17,7 @@ from ..api import elementwise as ew
 from ..api.composite import composite
 from ..errors import ArgumentError, ShapeError
 from ..ops import elementwise as ops
-from ..shapes import normalize_axis
+from ..shapes import as_number, normalize_axis
 from ..tensor import Tensor
 from .attention import packed_attention as packed_attention
 from .attention import scaled_dot_product_attention as scaled_dot_product_attention
@@ -206,9 +206,10 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     if beta == 0.0:
         raise ArgumentError("softplus: beta must not be 0, by which the result is divided")
     x = float_tensor(x, "softplus")
-    scaled = x * beta if beta != 1.0 else x
+    is_plain = not isinstance(beta, Tensor) and beta == 1.0
+    scaled = x if is_plain else x * beta
     soft = ew.log1p(ew.exp(scaled))
-    return ew.where(scaled > threshold, x, soft / beta if beta != 1.0 else soft)
+    return ew.where(scaled > threshold, x, soft if is_plain else soft / beta)
 
 
 @composite
@@ -387,7 +388,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None) -> T
 
 def _dropped(x: Tensor, shape: tuple[int, ...], p: float, training: bool, key: Any, op: str) -> Tensor:
     """``x`` with what each of ``shape`` draws set to 0."""
-    if not 0.0 <= p <= 1.0:
+    if not 0.0 <= as_number(p, op, "p") <= 1.0:
         raise ArgumentError(f"{op}: p must be in [0, 1], got {p}")
     if not training or p == 0.0:
         return x
@@ -434,7 +435,7 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = True, key: Any = None
     Arguments and errors are those of :func:`dropout`.
     """
     x = float_tensor(x, "alpha_dropout")
-    if not 0.0 <= p <= 1.0:
+    if not 0.0 <= as_number(p, "alpha_dropout", "p") <= 1.0:
         raise ArgumentError(f"alpha_dropout: p must be in [0, 1], got {p}")
     if not training or p == 0.0:
         return x

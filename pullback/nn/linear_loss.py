@@ -23,7 +23,7 @@ from ..ops import leaf
 from ..ops import movement as move
 from ..ops.contraction import Precision, dot_general
 from ..runtime.evaluate import get_matmul_precision
-from ..shapes import size_of
+from ..shapes import as_number, size_of
 from ..tensor import Tensor
 from ..transforms.fused import Inputs, fused
 from .labels import checked_labels, is_label
@@ -64,7 +64,7 @@ def linear_cross_entropy(
     """
     op = "linear_cross_entropy"
     check_reduction(reduction, op)
-    if not 0.0 <= label_smoothing <= 1.0:
+    if not 0.0 <= as_number(label_smoothing, op, "label_smoothing") <= 1.0:
         raise ArgumentError(f"{op}: label_smoothing must be in [0, 1], got {label_smoothing}")
     rows, parameters, target, dtype = _operands(x, weight, labels, bias, op)
     classes = parameters[0].shape[0]

@@ -21,7 +21,7 @@ from ..ops import pooling as ops
 from ..ops.pooling import Window, Windows
 from ..ops.reduction import argmax
 from ..ops.resampling import resample
-from ..shapes import as_int, size_of
+from ..shapes import as_int, as_number, size_of
 from ..tensor import Tensor
 from .operands import float_tensor, wide_inside
 from .resizing import bins
@@ -217,7 +217,7 @@ def avg_pool3d(
 def _lp_pool(x: Any, n: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
     op = f"lp_pool{n}d"
     x = check_rank(float_tensor(x, op), n, op)
-    if not norm_type > 0:
+    if not as_number(norm_type, op, "norm_type") > 0:
         raise ArgumentError(f"{op}: norm_type must be positive, got {norm_type}")
     axes = pool_windows(x.shape, n, op, kernel_size, stride, 0, 1, ceil_mode)
     size = float(size_of(w.size for w in axes))

@@ -12,7 +12,7 @@ from ..api import convert, joining, manipulation
 from ..api import elementwise as ew
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops import leaf
-from ..shapes import as_int
+from ..shapes import as_int, as_number
 from ..tensor import Tensor
 from .operands import compute_dtype, float_tensor, narrowed
 
@@ -42,7 +42,7 @@ def rope(
     turned = features if dims is None else as_int(dims, op, "dims")
     if turned % 2 or not 0 <= turned <= features:
         raise ArgumentError(f"{op}: the number of features to turn must be even and at most {features}, got {turned}")
-    if not 0 < base < math.inf:
+    if not 0 < as_number(base, op, "base") < math.inf:
         raise ArgumentError(f"{op}: base must be positive and finite, got {base}")
     if not turned:
         return x

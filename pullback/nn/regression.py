@@ -43,7 +43,7 @@ def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", bet
     """
     if not beta >= 0.0:
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}")
-    if beta == 0.0:
+    if not isinstance(beta, Tensor) and beta == 0.0:
         return l1_loss(prediction, target, reduction=reduction)
     check_reduction(reduction, "smooth_l1_loss")
     x, y, dtype = widened_pair("smooth_l1_loss", prediction, target)

@@ -14,7 +14,7 @@ from ..api import convert, manipulation
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops.family import Array
 from ..ops.resampling import Taps, resample
-from ..shapes import as_int, size_of
+from ..shapes import as_int, as_number, size_of
 from ..tensor import Tensor
 from .operands import wide_inside
 
@@ -220,11 +220,10 @@ def _sizes(
 
 
 def _factor(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ArgumentError(f"interpolate: scale_factor must be a number, got {value!r}")
-    if not 0 < value < math.inf:
+    factor = float(as_number(value, "interpolate", "scale_factor"))
+    if not 0 < factor < math.inf:
         raise ArgumentError(f"interpolate: scale_factor must be positive and finite, got {value!r}")
-    return float(value)
+    return factor
 
 
 # -- pixels and channels -----------------------------------------------------------------------------------------------

@@ -321,3 +321,23 @@ def test_the_precision_of_products_does_not_count(dropout):
     with pb.set_matmul_precision("bf16"):
         got = np.asarray(nn.scaled_dot_product_attention(q, q, q, dropout=dropout, key=pb.random.key(0)))
     np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("far", [1 << 40, 1 << 62, 1 << 70])
+def test_places_far_from_every_key(far):
+    q, k, v = (pb.asarray(np.random.default_rng(n).normal(size=(2, 5, 4))) for n in range(3))
+
+    def results(**places):
+        def loss(*inputs):
+            out = nn.scaled_dot_product_attention(*inputs, **places)
+            return pb.sum(pb.sin(out)), out
+
+        gradients, out = pb.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+        return [np.asarray(x) for x in (out, *gradients)]
+
+    for places in ({"is_causal": True, "offset": far}, {"window": far}, {"window": (far, 2), "offset": far - 4}):
+        for found, expected in zip(results(**places), results(), strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-12)
+    for places in ({"is_causal": True, "offset": -far}, {"window": 3, "offset": far}):
+        for found in results(**places):
+            np.testing.assert_array_equal(found, 0.0)
