@@ -127,13 +127,13 @@ def plan_contraction(fuser: Fuser, value: Value) -> ContractionPlan:
 
 def narrow(fuser: Fuser, values: tuple[Value, ...]) -> tuple[Value, ...]:
     """Operands; of one narrow type that was widened, as they were before: the engine widens them, too."""
-    found = {_cast_source(v).dtype for v in values}
+    found = {cast_source(v).dtype for v in values}
     if len(found) == 1 and found.pop().name in NARROW.get(values[0].dtype.name, ()):
         return tuple(_before_cast(fuser, v) for v in values)
     return values
 
 
-def _cast_source(value: Value) -> Value:
+def cast_source(value: Value) -> Value:
     """What is cast under views; the value itself where nothing is."""
     below = value
     while below.kind == "view":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .. import dtypes
 from ..ops.registry import by_name
 from . import products
+from .contraction import cast_source
 
 if TYPE_CHECKING:
     from ..dtypes import DType
@@ -45,7 +46,7 @@ def dot_general(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dt
     is_integer = dtype.kind in "iu"
     has_tile = products.has_tile() and (dtype.name in products.DTYPES or is_integer)
     reads_once = (extents[0] == 1 and _overlaps(y)) or (extents[1] == 1 and _overlaps(x))
-    is_sum = _is_sum(*extents) or (is_integer and 1 in extents)
+    is_sum = _is_sum(*extents) or (is_integer and 1 in extents) or _is_narrow_line(inputs, extents)
     has_product = (has_tile or dtype.name in ("float32", "float64")) and not reads_once and not is_sum
     is_narrow = dtype.itemsize < 4 and (dtype.kind == "f" or (is_integer and has_product))
     if has_product and not (is_integer and is_narrow):
@@ -56,8 +57,13 @@ def dot_general(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dt
         operands = tuple([b.make(cast, (v,), (wide,), v.shape, wide, node) for v in inputs])
         product = b.make(op, operands, attrs, shape, wide, node)
         return b.make(cast, (product,), (dtype,), shape, dtype, node)
-    along_rows = extents[1] < SHORT_ROW <= extents[2] or (extents[0] == 1 and _ends_with(y, contract[1]))
-    return _sum_of_products(b, inputs, attrs, free, along_rows, shape, dtype, node)
+    if extents[1] == 1 < extents[0]:  # the vector on the left
+        inputs, contract, batch, free = ((second, first) for first, second in (inputs, contract, batch, free))
+    if 1 in extents[:2]:
+        along_rows = _ends_with(inputs[1], contract[1])
+    else:
+        along_rows = extents[1] < SHORT_ROW <= extents[2]
+    return _sum_of_products(b, inputs, (contract, batch), free, along_rows, shape, dtype, node)
 
 
 def _sum_of_products(
@@ -185,6 +191,15 @@ def _is_sum(m: int, n: int, k: int) -> bool:
     return k == 1 or m == n == 1 or (1 in (m, n) and k * max(m, n) <= MAX_SUM_SIZE)
 
 
+def _is_narrow_line(inputs: Any, extents: list[int]) -> bool:
+    """Whether a vector meets a matrix of a narrow type, such as the weights of a model that answers one question: a sum
+    of products reads it as it is, once, at the speed of memory."""
+    if 1 not in extents[:2]:
+        return False
+    stored = cast_source(inputs[1] if extents[0] == 1 else inputs[0]).dtype
+    return stored.itemsize < 4 and stored.kind in "fiu"
+
+
 def _overlaps(value: Value) -> bool:
     """Whether ``value`` is a view of windows, of which a product would make a copy: too much for one row or column."""
     while value.kind == "view":
@@ -197,8 +212,9 @@ def _overlaps(value: Value) -> bool:
 def _ends_with(value: Value, axes: tuple[int, ...]) -> bool:
     """Whether neighbours in memory, as far as permutations tell, lie along one of ``axes``."""
     order = list(range(len(value.shape)))
-    while value.name == "permute":
-        order = [value.attrs[0][axis] for axis in order]
+    while value.name in ("permute", "cast"):
+        if value.name == "permute":
+            order = [value.attrs[0][axis] for axis in order]
         value = value.inputs[0]
     long = [axis for axis in range(len(order)) if value.shape[order[axis]] != 1]
     return bool(long) and max(long, key=lambda axis: order[axis]) in axes
