@@ -1,6 +1,6 @@
 """What every kernel's code is made of: the function around it, loops, addresses and expressions.
 
-Loop counters and accumulators are stack slots that LLVM promotes to registers.
+Accumulators are stack slots, like loop counters, that LLVM promotes to registers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..expressions import expression_arguments, expression_dtype
 from ..loops import KNOWN_STEPS, Kernel
 from ..stages import outer_expressions, uniform_expressions
 from .builder import VectorBuilder
+from .function import Code
 from .layout import ParameterLayout, main_width, unroll
 from .scalar import emit as emit_instruction
 from .scans import Carries, Scan
@@ -99,7 +100,7 @@ i64 %size) noinline cold {{
         self.lines.append(f"{go_on}:")
 
 
-class KernelEmitter:
+class KernelEmitter(Code[_Builder]):
     """Writes one kernel."""
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
@@ -107,35 +108,16 @@ class KernelEmitter:
         self.target = target
         self.width = main_width(kernel, target)
         self.unroll = unroll(kernel)
-        self.b = _Builder(self.width, target)
+        super().__init__(_Builder(self.width, target))
         self.b.labels = self.label
         self.layout = ParameterLayout.of(kernel)
         self.outer = outer_expressions(kernel)
         self.uniform = uniform_expressions(kernel)
-        self._labels = itertools.count()
-        self._allocas: list[str] = []
         self._entry: list[str] = []
         self._parameters: dict[int, str] = {}
         self._zero_memory: str | None = None
 
     # -- text ---------------------------------------------------------------------------------------------------------
-
-    def label(self, name: str) -> str:
-        return f"{name}{next(self._labels)}"
-
-    def line(self, text: str) -> None:
-        self.b.lines.append(text)
-
-    def mark(self, label: str) -> None:
-        self.b.lines.append(f"{label}:")
-
-    def emit(self, text: str) -> str:
-        return self.b.emit(text)
-
-    def alloca(self, kind: str) -> str:
-        name = f"%a{len(self._allocas)}"
-        self._allocas.append(f"  {name} = alloca {kind}")
-        return name
 
     def parameter(self, position: int) -> str:
         """The launch's parameter, loaded once at the function's entry."""
@@ -151,10 +133,10 @@ class KernelEmitter:
         """The function around the lines written so far."""
         if self.kernel.streams:
             self.b.fence_streams()
-        self.line("  ret void")
+        self.line("ret void")
         pointers = "ptr noalias %slots, ptr noalias %params, i64 %lo, i64 %hi, ptr noalias %scratch"
         head = [f"define void @{name}({pointers}) {{", "entry:"]
-        return "\n".join([*head, *self._allocas, *self._entry, "  br label %start", "start:", *self.b.lines, "}\n"])
+        return "\n".join([*head, *self.variables, *self._entry, "  br label %start", "start:", *self.b.lines, "}\n"])
 
     @property
     def declares(self) -> dict[str, str]:
@@ -162,33 +144,14 @@ class KernelEmitter:
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
-    def loop(self, start: str, stop: str, step: int | str, body: Callable[[str], None]) -> None:
-        """``for i in range(start, stop, step): body(i)``."""
-        counter = self.alloca("i64")
-        head, inside, done = self.label("head"), self.label("body"), self.label("done")
-        self.line(f"  store i64 {start}, ptr {counter}")
-        self.line(f"  br label %{head}")
-        self.mark(head)
-        i = self.emit(f"load i64, ptr {counter}")
-        more = self.emit(f"icmp slt i64 {i}, {stop}")
-        self.line(f"  br i1 {more}, label %{inside}, label %{done}")
-        self.mark(inside)
-        body(i)
-        following = self.emit(f"add i64 {i}, {step}")
-        self.line(f"  store i64 {following}, ptr {counter}")
-        self.line(f"  br label %{head}")
-        self.mark(done)
-
     def row_extents(self, indices: dict[int, str]) -> dict[int, str]:
         """How far each row loop runs in this task: a chunk at the end may be short."""
         extents = {dim: self.parameter(self.layout.extents[dim]) for dim in self.kernel.row_loops}
         if self.kernel.chunks is not None:
             cut = self.kernel.row_loops[0]
             length = extents[cut]
-            start = self.emit(f"mul i64 {indices[0]}, {length}")
-            left = self.emit(f"sub i64 {self.parameter(self.layout.row_extent)}, {start}")
-            self.b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
-            extents[cut] = self.emit(f"call i64 @llvm.smin.i64(i64 {length}, i64 {left})")
+            start = self.mul(indices[0], length)
+            extents[cut] = self.min(length, self.sub(self.parameter(self.layout.row_extent), start))
         return extents
 
     def nest(self, loops: list[int], extents: dict[int, str], body: Callable[[dict[int, str]], None]) -> None:
@@ -201,8 +164,8 @@ class KernelEmitter:
 
         def inside(i: str) -> None:
             if self.kernel.reverse:
-                i = self.emit(f"sub i64 {extent}, {i}")
-                i = self.emit(f"sub i64 {i}, 1")
+                i = self.sub(extent, i)
+                i = self.sub(i, 1)
             self.nest(rest, extents, lambda inner: body({first: i, **inner}))
 
         self.loop("0", extent, 1, inside)
@@ -225,16 +188,16 @@ class KernelEmitter:
             body([str(place) for place in places], [None] * len(places))
             return
         singly = singly and self.unroll > 1
-        length = self.emit(f"sub i64 {stop}, {start}")
+        length = self.sub(stop, start)
         whole = self.emit(f"and i64 {length}, {-step}")
-        middle = self.emit(f"add i64 {start}, {whole}")
+        middle = self.add(start, whole)
 
         def main(i: str) -> None:
-            positions = [i] + [self.emit(f"add i64 {i}, {u * self.width}") for u in range(1, self.unroll)]
+            positions = [i] + [self.add(i, u * self.width) for u in range(1, self.unroll)]
             body(positions, [None] * self.unroll)
 
         def tail(i: str) -> None:
-            remaining = self.emit(f"sub i64 {stop}, {i}")
+            remaining = self.sub(stop, i)
             body([i], [self.b.mask_below(remaining)])
 
         end = middle
@@ -246,12 +209,12 @@ class KernelEmitter:
                 self.loop(middle, end, self.width, lambda i: body([i], [None]))
             self.loop(end, stop, self.width, tail)
             return
-        last = self.emit(f"sub i64 {middle}, {step}")
-        last = self.emit(f"add i64 {last}, {start}")
+        last = self.sub(middle, step)
+        last = self.add(last, start)
         self.loop(end, stop, self.width, tail)
         if singly:
             self.loop(middle, end, self.width, lambda i: body([i], [None]))
-        self.loop(start, middle, step, lambda i: main(self.emit(f"sub i64 {last}, {i}")))
+        self.loop(start, middle, step, lambda i: main(self.sub(last, i)))
 
     def interleave(self, copies: Iterable[Callable[[], None]]) -> None:
         """Write independent copies of a body so that their instructions alternate.
@@ -278,9 +241,9 @@ class KernelEmitter:
         if not self.kernel.reverse:
             self.loop("%lo", "%hi", 1, body)
             return
-        ends = self.emit("add i64 %lo, %hi")
-        last = self.emit(f"sub i64 {ends}, 1")
-        self.loop("%lo", "%hi", 1, lambda i: body(self.emit(f"sub i64 {last}, {i}")))
+        ends = self.add("%lo", "%hi")
+        last = self.sub(ends, 1)
+        self.loop("%lo", "%hi", 1, lambda i: body(self.sub(last, i)))
 
     def split_task(self, task: str, loops: list[int]) -> dict[int, str]:
         """The variables of ``loops``, outermost first, in task number ``task``."""
@@ -288,8 +251,8 @@ class KernelEmitter:
         rest = task
         for dim in reversed(loops[1:]):
             extent = self.parameter(self.layout.extents[dim])
-            indices[dim] = self.emit(f"urem i64 {rest}, {extent}")
-            rest = self.emit(f"udiv i64 {rest}, {extent}")
+            indices[dim] = self.rem(rest, extent)
+            rest = self.div(rest, extent)
         if loops:
             indices[loops[0]] = rest
         return indices
@@ -315,7 +278,7 @@ class KernelEmitter:
             twin = self.kernel.twins[number]
             way = ways[twin] if twin < number else self._way(number, indices)
             ways.append(way)
-            moved.append(self.emit(f"getelementptr i8, ptr {pointer}, i64 {way}") if way else pointer)
+            moved.append(self.at(pointer, way) if way else pointer)
         return moved
 
     def _way(self, number: int, indices: dict[int, str]) -> str:
@@ -324,12 +287,12 @@ class KernelEmitter:
         way = ""
         for dim, index in indices.items():
             if dim in strides:
-                step = self.emit(f"mul i64 {index}, {self.parameter(strides[dim])}")
+                step = self.mul(index, self.parameter(strides[dim]))
             elif access.strides[dim] and dim == self.kernel.vector_loop:
-                step = self.emit(f"mul i64 {index}, {access.strides[dim] * STORAGE_SIZE[access.value.dtype.name]}")
+                step = self.mul(index, access.strides[dim] * STORAGE_SIZE[access.value.dtype.name])
             else:
                 continue
-            way = self.emit(f"add i64 {way}, {step}") if way else step
+            way = self.add(way, step) if way else step
         return way
 
     # -- expressions --------------------------------------------------------------------------------------------------
@@ -387,11 +350,11 @@ class KernelEmitter:
             return pointer, 0
         if stride in KNOWN_STEPS:
             distance = stride * STORAGE_SIZE[dtype]
-            moved = self.emit(f"mul i64 {point.position}, {distance}")
-            return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), distance
+            moved = self.mul(point.position, distance)
+            return self.at(pointer, moved), distance
         step = self.parameter(self.layout.accesses[access][2][self.kernel.vector_loop])
-        moved = self.emit(f"mul i64 {point.position}, {step}")
-        return self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}"), step
+        moved = self.mul(point.position, step)
+        return self.at(pointer, moved), step
 
     def evaluate(self, number: int, point: Point, env: dict[int, Value]) -> Value:
         expression = self.kernel.expressions[number]
@@ -439,7 +402,7 @@ class KernelEmitter:
         pointer, step = self.address(access, point)
         offsets = self._offsets(terms, env)
         if offsets is not None and all(self.uniform[argument] for argument, _ in terms):
-            pointer = self.emit(f"getelementptr i8, ptr {pointer}, i64 {b.first(offsets)}")
+            pointer = self.at(pointer, b.first(offsets))
             offsets = None
         if offsets is None:
             return b.load_scalar(dtype, pointer) if step == 0 else b.load_strided(dtype, pointer, step, point.mask)
@@ -458,7 +421,7 @@ class KernelEmitter:
 
     def carries(self, roots: list[int], known: set[int]) -> Carries:
         """Slots for the scans that ``roots`` need, set to their start."""
-        return Carries.allocate(self.b, self.alloca, self.scans(roots, known))
+        return Carries.allocate(self.b, self.variable, self.scans(roots, known))
 
     def _shifted(self, expression: tuple[Any, ...], point: Point) -> Value:
         """The element some steps away, 0 where there is none; nothing outside the buffer is read."""
@@ -484,9 +447,7 @@ class KernelEmitter:
         for guard, below in guards:
             total, step = self._linear(guard, point)
             if step == "1":  # then the first lanes are, up to some lane
-                b.declares["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
-                count = self.emit(f"call i64 @llvm.smax.i64(i64 {self.emit(f'sub i64 0, {total}')}, i64 0)")
-                negative = b.mask_below(count)
+                negative = b.mask_below(self.max(self.sub(0, total), 0))
                 inside.append(negative if below else b.not_(negative))
             else:
                 form = b.splat(total, "i64")
@@ -515,7 +476,7 @@ class KernelEmitter:
         """Memory for a vector of zeros."""
         if self._zero_memory is None:
             kind = f"[{8 * self.width} x i8]"
-            self._zero_memory = self.alloca(f"{kind}, align 64")
+            self._zero_memory = self.variable(f"{kind}, align 64")
             self._entry.append(f"  store {kind} zeroinitializer, ptr {self._zero_memory}")
         return self._zero_memory
 
@@ -542,8 +503,8 @@ class KernelEmitter:
             if index is None:
                 continue
             step = self.parameter(strides[dim]) if dim in strides else "1"
-            product = index if step == "1" else self.emit(f"mul i64 {index}, {step}")
-            total = self.emit(f"add i64 {total}, {product}")
+            product = index if step == "1" else self.mul(index, step)
+            total = self.add(total, product)
             if vectorised:
                 lanes = step
         return total, lanes

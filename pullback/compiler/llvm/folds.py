@@ -44,31 +44,28 @@ class FoldEmitter(KernelEmitter):
         if not sums or not self.kernel.wide or self.kernel.has_scan or self.kernel.reverse:
             return None
         b = self.b
-        slots = {n: [self.alloca(b.type("f64")) for _ in range(groups)] for n in sums}
+        slots = {n: [self.variable(b.type("f64")) for _ in range(groups)] for n in sums}
         for slot in (slot for group in slots.values() for slot in group):
-            self.line(f"  store {b.typed(b.const(0.0, 'f64'))}, ptr {slot}")
-        count = self.alloca("i64")
-        self.line(f"  store i64 0, ptr {count}")
+            self.line(f"store {b.typed(b.const(0.0, 'f64'))}, ptr {slot}")
+        count = self.variable()
+        self.set(count, 0)
         return WideSums(slots, count)
 
     def settle(self, wide: WideSums, groups: Groups, additions: str) -> None:
         """After ``additions`` more into each lane: empty the accumulators if they have had enough."""
-        before = self.emit(f"load i64, ptr {wide.count}")
-        total = self.emit(f"add i64 {before}, {additions}")
-        self.line(f"  store i64 {total}, ptr {wide.count}")
-        full, done = self.label("full"), self.label("kept")
-        enough = self.emit(f"icmp sge i64 {total}, {SETTLE_AFTER}")
-        self.line(f"  br i1 {enough}, label %{full}, label %{done}")
-        self.mark(full)
-        zero = self.b.typed(self.b.const(0.0, "f32"))
-        for fold, sums in wide.slots.items():
-            for slot, group in zip(sums, groups[fold], strict=True):
-                self.line(f"  store {self.b.typed(self._widened(slot, group))}, ptr {slot}")
-                for accumulator in group:
-                    self.line(f"  store {zero}, ptr {accumulator[0]}")
-        self.line(f"  store i64 0, ptr {wide.count}")
-        self.line(f"  br label %{done}")
-        self.mark(done)
+        total = self.add(self.get(wide.count), additions)
+        self.set(wide.count, total)
+
+        def empty() -> None:
+            zero = self.b.typed(self.b.const(0.0, "f32"))
+            for fold, sums in wide.slots.items():
+                for slot, group in zip(sums, groups[fold], strict=True):
+                    self.line(f"store {self.b.typed(self._widened(slot, group))}, ptr {slot}")
+                    for accumulator in group:
+                        self.line(f"store {zero}, ptr {accumulator[0]}")
+            self.set(wide.count, 0)
+
+        self.when(self.test("sge", total, SETTLE_AFTER), empty)
 
     def _widened(self, slot: str, group: Sequence[tuple[str, ...]]) -> Value:
         """A float64 sum with what its accumulators hold."""
@@ -84,11 +81,11 @@ class FoldEmitter(KernelEmitter):
         register = REGISTER[dtype]
         slots: list[tuple[str, ...]] = []
         for _ in range(copies):
-            value = self.alloca(b.type(register))
-            self.line(f"  store {b.typed(b.const(identity(instruction, dtype), register))}, ptr {value}")
+            value = self.variable(b.type(register))
+            self.line(f"store {b.typed(b.const(identity(instruction, dtype), register))}, ptr {value}")
             if instruction in ("argmax", "argmin"):
-                index = self.alloca(b.type("i64"))
-                self.line(f"  store {b.typed(b.const(UNSET, 'i64'))}, ptr {index}")
+                index = self.variable(b.type("i64"))
+                self.line(f"store {b.typed(b.const(UNSET, 'i64'))}, ptr {index}")
                 slots.append((value, index))
             else:
                 slots.append((value,))
@@ -105,7 +102,7 @@ class FoldEmitter(KernelEmitter):
             after = b.combine(COMBINE[instruction], before, value)
             if mask is not None:
                 after = b.select(mask, after, before)
-            self.line(f"  store {b.typed(after)}, ptr {slots[0]}")
+            self.line(f"store {b.typed(after)}, ptr {slots[0]}")
             return
         best = Value(self.emit(f"load {b.type('i64')}, ptr {slots[1]}"), "i64")
         better = b.cmp("gt" if instruction == "argmax" else "lt", value, before)
@@ -117,8 +114,8 @@ class FoldEmitter(KernelEmitter):
             better = b.binary("or", better, first_nan)
         if mask is not None:
             better = b.binary("and", better, mask)
-        self.line(f"  store {b.typed(b.select(better, value, before))}, ptr {slots[0]}")
-        self.line(f"  store {b.typed(b.select(better, position(), best))}, ptr {slots[1]}")
+        self.line(f"store {b.typed(b.select(better, value, before))}, ptr {slots[0]}")
+        self.line(f"store {b.typed(b.select(better, position(), best))}, ptr {slots[1]}")
 
     def finish_rows(self, fold: int, slots: list[tuple[str, ...]], wide: WideSums | None) -> Value:
         """The fold's value, in every lane, from accumulators that hold parts of one row."""
@@ -158,14 +155,14 @@ class FoldEmitter(KernelEmitter):
     def _element(self, fold: int, record: str) -> tuple[str, str]:
         """The register of an accumulator, and its address in a vector's record."""
         offset = self.record.folds[fold]
-        slot = record if offset == 0 else self.emit(f"getelementptr i8, ptr {record}, i64 {offset}")
+        slot = record if offset == 0 else self.at(record, offset)
         return element_register(self.kernel, fold), slot
 
     def _load_element(self, register: str, slot: str) -> Value:
         return Value(self.emit(f"load {self.b.type(register)}, ptr {slot}, align {SLOT_BYTES}"), register)
 
     def _store_element(self, value: Value, slot: str) -> None:
-        self.line(f"  store {self.b.typed(value)}, ptr {slot}, align {SLOT_BYTES}")
+        self.line(f"store {self.b.typed(value)}, ptr {slot}, align {SLOT_BYTES}")
 
     def reset_element(self, fold: int, record: str) -> None:
         """Set one accumulator to the fold's identity."""

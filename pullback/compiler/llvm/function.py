@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from .builder import VectorBuilder
 from .target import Target
+
+B = TypeVar("B", bound=VectorBuilder)
 
 UNROLL = 4  # bodies in one turn of a loop
 Scalar = str | int  # an i64: an SSA name or a number
 
 
-class Function:
-    """A function in the making. ``b`` writes the vector instructions; the methods write scalar i64 code.
+class Code(Generic[B]):
+    """The code of a function in the making. ``b`` writes the vector instructions; the methods write scalar i64 code.
 
-    arguments: (type, name) of each.   is_public: else it is called within its module only.
     Loop counters and variables live on the stack until LLVM promotes them.
     """
 
-    def __init__(
-        self, name: str, arguments: tuple[tuple[str, str], ...], target: Target, width: int,
-        declares: dict[str, str], is_public: bool = False,
-    ) -> None:  # fmt: skip
-        self.name = name
-        self.b = VectorBuilder(width, target, declares=declares)
-        self._is_public = is_public
-        self._arguments = arguments
-        self._allocas: list[str] = []
-        self._count = 0
-
-    def text(self) -> str:
-        """The finished function."""
-        arguments = ", ".join(f"{kind} %{name}" for kind, name in self._arguments)
-        linkage, attributes = ("", "") if self._is_public else ("internal ", "noinline ")
-        head = [f"define {linkage}void @{self.name}({arguments}) {attributes}{{", "entry:", *self._allocas]
-        return "\n".join([*head, "  br label %start", "start:", *self.b.lines, "  ret void\n}\n"])
+    def __init__(self, b: B) -> None:
+        self.b = b
+        self.variables: list[str] = []  # for the function's entry
+        self._numbers = itertools.count(1)
 
     # -- scalars ------------------------------------------------------------------------------------------------------
 
@@ -93,9 +83,8 @@ class Function:
 
     def variable(self, kind: str = "i64") -> str:
         """The address of a new variable."""
-        self._count += 1
-        name = f"%x{self._count}"
-        self._allocas.append(f"  {name} = alloca {kind}")
+        name = f"%x{next(self._numbers)}"
+        self.variables.append(f"  {name} = alloca {kind}")
         return name
 
     def get(self, variable: str, kind: str = "i64") -> str:
@@ -104,24 +93,28 @@ class Function:
     def set(self, variable: str, value: Scalar, kind: str = "i64") -> None:
         self.line(f"store {kind} {value}, ptr {variable}")
 
-    def _label(self, name: str) -> str:
-        self._count += 1
-        return f"{name}{self._count}"
+    def label(self, name: str) -> str:
+        """A new label."""
+        return f"{name}{next(self._numbers)}"
+
+    def mark(self, label: str) -> None:
+        """What follows is where ``label`` leads."""
+        self.b.lines.append(f"{label}:")
 
     def loop(self, start: Scalar, stop: Scalar, step: Scalar, body: Callable[[str], None]) -> None:
         """``for i in range(start, stop, step): body(i)``, with a positive step."""
         counter = self.variable()
-        head, inside, done = self._label("head"), self._label("body"), self._label("done")
+        head, inside, done = self.label("head"), self.label("body"), self.label("done")
         self.set(counter, start)
         self.line(f"br label %{head}")
-        self.b.lines.append(f"{head}:")
+        self.mark(head)
         i = self.get(counter)
         self.line(f"br i1 {self.test('slt', i, stop)}, label %{inside}, label %{done}")
-        self.b.lines.append(f"{inside}:")
+        self.mark(inside)
         body(i)
         self.set(counter, self.add(i, step))
         self.line(f"br label %{head}")
-        self.b.lines.append(f"{done}:")
+        self.mark(done)
 
     def unrolled(self, count: Scalar, body: Callable[[str, int], None]) -> None:
         """``body(i, number)`` for i + number from 0 to ``count``, UNROLL of them at a time."""
@@ -136,26 +129,49 @@ class Function:
 
     def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
         """``while condition(): body()``."""
-        head, inside, done = self._label("while"), self._label("do"), self._label("done")
+        head, inside, done = self.label("while"), self.label("do"), self.label("done")
         self.line(f"br label %{head}")
-        self.b.lines.append(f"{head}:")
+        self.mark(head)
         self.line(f"br i1 {condition()}, label %{inside}, label %{done}")
-        self.b.lines.append(f"{inside}:")
+        self.mark(inside)
         body()
         self.line(f"br label %{head}")
-        self.b.lines.append(f"{done}:")
+        self.mark(done)
 
     def when(
         self, condition: str, body: Callable[[], None], otherwise: Callable[[], None] | None = None
     ) -> None:
         """``if condition: body()``, and ``else: otherwise()``."""
-        yes, no, done = self._label("then"), self._label("else"), self._label("end")
+        yes, no, done = self.label("then"), self.label("else"), self.label("end")
         self.line(f"br i1 {condition}, label %{yes}, label %{no if otherwise else done}")
-        self.b.lines.append(f"{yes}:")
+        self.mark(yes)
         body()
         self.line(f"br label %{done}")
         if otherwise:
-            self.b.lines.append(f"{no}:")
+            self.mark(no)
             otherwise()
             self.line(f"br label %{done}")
-        self.b.lines.append(f"{done}:")
+        self.mark(done)
+
+
+class Function(Code[VectorBuilder]):
+    """A native function of a library.
+
+    arguments: (type, name) of each.   is_public: else it is called within its module only.
+    """
+
+    def __init__(
+        self, name: str, arguments: tuple[tuple[str, str], ...], target: Target, width: int,
+        declares: dict[str, str], is_public: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(VectorBuilder(width, target, declares=declares))
+        self.name = name
+        self._is_public = is_public
+        self._arguments = arguments
+
+    def text(self) -> str:
+        """The finished function."""
+        arguments = ", ".join(f"{kind} %{name}" for kind, name in self._arguments)
+        linkage, attributes = ("", "") if self._is_public else ("internal ", "noinline ")
+        head = [f"define {linkage}void @{self.name}({arguments}) {attributes}{{", "entry:", *self.variables]
+        return "\n".join([*head, "  br label %start", "start:", *self.b.lines, "  ret void\n}\n"])

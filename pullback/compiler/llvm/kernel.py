@@ -108,8 +108,8 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
             if total is None:
                 total = index
             else:
-                scaled = self.emit(f"mul i64 {total}, {extents[dim]}")
-                total = self.emit(f"add i64 {scaled}, {index}")
+                scaled = self.mul(total, extents[dim])
+                total = self.add(scaled, index)
         return total or "0"
 
     def _row(self) -> None:
@@ -159,13 +159,13 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
         step = self.width * self.unroll
 
         def stretch(start: str) -> None:
-            end = self.emit(f"add i64 {start}, {SETTLE_AFTER * step}")
+            end = self.add(start, SETTLE_AFTER * step)
             end = self.emit(f"call i64 @llvm.smin.i64(i64 {end}, i64 {extent})")
             self.vector_loop(start, end, body)
             # Rounded up: a lane of a masked tail has had one more.
             elements = self.emit(f"add i64 {self.emit(f'sub i64 {end}, {start}')}, {step - 1}")
             groups = {fold: [slots] for fold, slots in walk.slots.items()}
-            self.settle(wide, groups, self.emit(f"udiv i64 {elements}, {step}"))
+            self.settle(wide, groups, self.div(elements, step))
 
         self.b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
         self.loop("0", extent, SETTLE_AFTER * step, stretch)
@@ -204,8 +204,8 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
         return self.emit(f"getelementptr i8, ptr %scratch, i64 {offset}")
 
     def scratch_address(self, row: str, dtype: str, position: str) -> str:
-        moved = self.emit(f"mul i64 {position}, {STORAGE_SIZE[dtype]}")
-        return self.emit(f"getelementptr i8, ptr {row}, i64 {moved}")
+        moved = self.mul(position, STORAGE_SIZE[dtype])
+        return self.at(row, moved)
 
     def _column(self) -> None:
         bases = self.bases()
@@ -216,30 +216,25 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
 
         def task(number: str) -> None:
             extent = self.parameter(self.layout.extents[last])
-            padded = self.emit(f"add i64 {extent}, {block - 1}")
-            blocks = self.emit(f"udiv i64 {padded}, {block}")
-            which = self.emit(f"urem i64 {number}, {blocks}")
-            rest = self.emit(f"udiv i64 {number}, {blocks}")
+            padded = self.add(extent, block - 1)
+            blocks = self.div(padded, block)
+            which = self.rem(number, blocks)
+            rest = self.div(number, blocks)
             indices = self.split_task(rest, grid)
             pointers = self.advance(bases, indices)
-            start = self.emit(f"mul i64 {which}, {block}")
-            stop = self.emit(f"add i64 {start}, {block}")
-            positions = [start] + [self.emit(f"add i64 {start}, {u * self.width}") for u in range(1, self.unroll)]
-            whole = self.emit(f"icmp sle i64 {stop}, {extent}")
-            full, partly, done = self.label("full"), self.label("partly"), self.label("done")
-            self.line(f"  br i1 {whole}, label %{full}, label %{partly}")
-            self.mark(full)
-            self._columns(pointers, indices, positions, [None] * self.unroll)
-            self.line(f"  br label %{done}")
-            self.mark(partly)
-            masks: list[Value | None] = []
-            self.b.declares["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
-            for position in positions:
-                left = self.emit(f"sub i64 {extent}, {position}")
-                masks.append(self.b.mask_below(self.emit(f"call i64 @llvm.smax.i64(i64 {left}, i64 0)")))
-            self._columns(pointers, indices, positions, masks)
-            self.line(f"  br label %{done}")
-            self.mark(done)
+            start = self.mul(which, block)
+            stop = self.add(start, block)
+            positions = [start] + [self.add(start, u * self.width) for u in range(1, self.unroll)]
+            whole = self.test("sle", stop, extent)
+
+            def all_lanes() -> None:
+                self._columns(pointers, indices, positions, [None] * self.unroll)
+
+            def lanes_inside() -> None:
+                left = [self.max(self.sub(extent, position), 0) for position in positions]
+                self._columns(pointers, indices, positions, [self.b.mask_below(count) for count in left])
+
+            self.when(whole, all_lanes, lanes_inside)
 
         self.tasks(task)
 
@@ -307,14 +302,14 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
 
         def task(number: str) -> None:
             extent, block = self.parameter(self.layout.extents[kernel.vector_loop]), self.parameter(self.layout.block)
-            padded = self.emit(f"add i64 {extent}, {block}")
+            padded = self.add(extent, block)
             blocks = self.emit(f"udiv i64 {self.emit(f'sub i64 {padded}, 1')}, {block}")
-            which = self.emit(f"urem i64 {number}, {blocks}")
-            indices = self.split_task(self.emit(f"udiv i64 {number}, {blocks}"), kernel.grid_loops)
+            which = self.rem(number, blocks)
+            indices = self.split_task(self.div(number, blocks), kernel.grid_loops)
             pointers = self.advance(bases, indices)
-            start = self.emit(f"mul i64 {which}, {block}")
+            start = self.mul(which, block)
             stop = self.emit(f"call i64 @llvm.smin.i64(i64 {self.emit(f'add i64 {start}, {block}')}, i64 {extent})")
-            columns = self.emit(f"sub i64 {stop}, {start}")
+            columns = self.sub(stop, start)
             vectors = self.emit(f"udiv i64 {self.emit(f'add i64 {columns}, {self.width - 1}')}, {self.width}")
 
             def reset(i: str) -> None:
@@ -329,8 +324,8 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
                 """``copy(position, mask, record)`` for every vector of the block."""
 
                 def one(position: str, mask: Value | None) -> None:
-                    column = self.emit(f"sub i64 {position}, {start}")
-                    copy(position, mask, self.walk_record(self.emit(f"udiv i64 {column}, {self.width}")))
+                    column = self.sub(position, start)
+                    copy(position, mask, self.walk_record(self.div(column, self.width)))
 
                 def body(positions: list[str], masks: list[Value | None]) -> None:
                     self.interleave(partial(one, *place) for place in zip(positions, masks, strict=True))
@@ -367,13 +362,13 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
 
     def walk_record(self, index: str) -> str:
         """The address of what is carried from row to row for vector number ``index`` of a block."""
-        offset = self.emit(f"mul i64 {index}, {self.record.nbytes}")
+        offset = self.mul(index, self.record.nbytes)
         return self.emit(f"getelementptr i8, ptr %scratch, i64 {offset}")
 
     def walk_carries(self, scans: dict[int, Scan], record: str) -> Carries:
         """The carries in a record."""
         offsets = self.record.scans
-        return Carries(scans, {n: self.emit(f"getelementptr i8, ptr {record}, i64 {offsets[n]}") for n in scans})
+        return Carries(scans, {n: self.at(record, offsets[n]) for n in scans})
 
 
 def kernel_module(kernels: dict[str, Kernel], target: Target) -> str:

@@ -41,12 +41,12 @@ class ScatterEmitter(KernelEmitter):
             start, stop = "0", ""
             if not kernel.reduced[last]:
                 extent, block = self.parameter(self.layout.extents[last]), self.parameter(self.layout.block)
-                padded = self.emit(f"add i64 {extent}, {block}")
+                padded = self.add(extent, block)
                 blocks = self.emit(f"udiv i64 {self.emit(f'sub i64 {padded}, 1')}, {block}")
-                which = self.emit(f"urem i64 {number}, {blocks}")
-                number = self.emit(f"udiv i64 {number}, {blocks}")
-                start = self.emit(f"mul i64 {which}, {block}")
-                end = self.emit(f"add i64 {start}, {block}")
+                which = self.rem(number, blocks)
+                number = self.div(number, blocks)
+                start = self.mul(which, block)
+                end = self.add(start, block)
                 stop = self.emit(f"call i64 @llvm.smin.i64(i64 {end}, i64 {extent})")
             indices = self.split_task(number, kernel.grid_loops)
             pointers = self.advance(bases, indices)
@@ -71,7 +71,7 @@ class ScatterEmitter(KernelEmitter):
                     self.vector_loop(start, stop, body)
                     return
                 # What is left of a row goes one by one: what was stored behind a mask is long in coming back.
-                length = self.emit(f"sub i64 {stop}, {start}")
+                length = self.sub(stop, start)
                 end = self.emit(f"add i64 {start}, {self.emit(f'and i64 {length}, {-self.width}')}")
                 self.vector_loop(start, end, body, singly=True)
                 with self.one_lane(same) as one:
@@ -103,8 +103,8 @@ class ScatterEmitter(KernelEmitter):
             if expression[0] not in ("load", "literal", "iota") and expression[1] != "cast":
                 return
         dim = max(inner)
-        last = self.emit(f"sub i64 {extents[dim]}, 1")
-        ahead = self.emit(f"add i64 {inner[dim]}, {PREFETCH_UPDATES}")
+        last = self.sub(extents[dim], 1)
+        ahead = self.add(inner[dim], PREFETCH_UPDATES)
         moved = {**inner, dim: self.emit(f"call i64 @llvm.smin.i64(i64 {ahead}, i64 {last})")}
         there = self.advance(pointers, moved)
         env: dict[int, Value] = {}
@@ -121,8 +121,8 @@ class ScatterEmitter(KernelEmitter):
         row = self.emit(f"getelementptr i8, ptr {row}, i64 {self.emit(f'mul i64 {start}, {size}')}")
         self.b.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         for line in range(PREFETCH_LINES):
-            part = self.emit(f"getelementptr i8, ptr {row}, i64 {64 * line}")
-            self.line(f"  call void @llvm.prefetch.p0(ptr {part}, i32 1, i32 3, i32 1)")
+            part = self.at(row, 64 * line)
+            self.line(f"call void @llvm.prefetch.p0(ptr {part}, i32 1, i32 3, i32 1)")
 
     def _update(self, scatter: Scatter, roots: list[int], same: dict[int, Value], point: Point) -> None:
         """The updates of one vector; ``same``: what is known of them before."""
@@ -148,7 +148,7 @@ class ScatterEmitter(KernelEmitter):
         b = self.b
         dtype = self.kernel.accesses[scatter.access].value.dtype.name
         distance = step if step != 0 else STORAGE_SIZE[dtype]
-        pointer = self.emit(f"getelementptr i8, ptr {pointer}, i64 {b.first(offsets)}")
+        pointer = self.at(pointer, b.first(offsets))
         if scatter.mode != "set":
             before = b.load_strided(dtype, pointer, distance, mask)
             value = b.combine(_INSTRUCTION[scatter.mode], before, value)
@@ -158,22 +158,21 @@ class ScatterEmitter(KernelEmitter):
         """One lane after the other, because several may have the same place."""
         b, one = self.b, self.b.at_width(1)
         dtype = self.kernel.accesses[scatter.access].value.dtype.name
-        for lane in range(b.width):
-            done = ""
-            if mask is not None:
-                here, done = self.label("lane"), self.label("done")
-                some = self.emit(f"extractelement {b.typed(mask)}, i64 {lane}")
-                self.line(f"  br i1 {some}, label %{here}, label %{done}")
-                self.mark(here)
+
+        def update(lane: int) -> None:
             moved = self.emit(f"extractelement {b.typed(offsets)}, i64 {lane}")
-            place = self.emit(f"getelementptr i8, ptr {pointer}, i64 {moved}")
+            place = self.at(pointer, moved)
             element = b.lane(value, lane)
             if scatter.mode != "set":
                 element = one.combine(_INSTRUCTION[scatter.mode], one.load(dtype, place), element)
             one.store(dtype, place, element)
-            if mask is not None:
-                self.line(f"  br label %{done}")
-                self.mark(done)
+
+        for lane in range(b.width):
+            if mask is None:
+                update(lane)
+            else:
+                is_here = self.emit(f"extractelement {b.typed(mask)}, i64 {lane}")
+                self.when(is_here, partial(update, lane))
 
     def _copy_offsets(self, copies: int, term: int) -> Value:
         """Lanes take turns with the copies of the target, so that a place written often is waited for less."""

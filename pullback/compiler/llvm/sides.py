@@ -28,11 +28,11 @@ class SideEmitter(KernelEmitter):
         def task(number: str) -> None:
             length = self._product(kernel.row_loops)
             self._over_row(length, self._clear)
-            start = self.emit(f"mul i64 {number}, {SIDE_ROWS}")
-            stop = self.emit(f"add i64 {start}, {SIDE_ROWS}")
+            start = self.mul(number, SIDE_ROWS)
+            stop = self.add(start, SIDE_ROWS)
             stop = self.emit(f"call i64 @llvm.smin.i64(i64 {stop}, i64 {self._product(kernel.grid_loops)})")
             self.loop(start, stop, 1, row)
-            line = self.emit(f"mul i64 {number}, {length}")
+            line = self.mul(number, length)
             self._over_row(length, lambda place, mask: self._flush(bases, line, place, mask))
 
         self.tasks(task)
@@ -40,7 +40,7 @@ class SideEmitter(KernelEmitter):
     def _product(self, loops: list[int]) -> str:
         total = "1"
         for dim in loops:
-            total = self.emit(f"mul i64 {total}, {self.parameter(self.layout.extents[dim])}")
+            total = self.mul(total, self.parameter(self.layout.extents[dim]))
         return total
 
     def _over_row(self, length: str, body: Callable[[str, Value | None], None]) -> None:
