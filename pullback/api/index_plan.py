@@ -101,8 +101,11 @@ def _taken_axes(entry: Any) -> int:
 def _resolve_slice(entry: slice, extent: int) -> Slice:
     try:
         start, stop, step = entry.indices(extent)
-    except TraceError:
-        raise
+    except TraceError as error:
+        raise TraceError(
+            f"{error}. (A slice of a traced start has no known extent: index with start + pb.arange(n), to read or set "
+            "n elements from there on)"
+        ) from None
     except TypeError as error:
         raise IndexError(f"slice bounds must be integers or None, got {entry}") from error
     return Slice(start, step, len(range(start, stop, step)))

@@ -10,6 +10,7 @@ Groups form a graph of their own without cycles: ``before[g]`` is the set (a bit
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from ..errors import CompileError
@@ -65,8 +66,9 @@ class Joining:
 class Fuser:
     """Places every value of a program in a group."""
 
-    def __init__(self, builder: ValueBuilder) -> None:
+    def __init__(self, builder: ValueBuilder, donated: Container[int] = ()) -> None:
         self.builder = builder
+        self.donated = donated  # positions of inputs that outputs may overwrite
         self.fuses = "fuse" not in builder.without
         self.shares_launches = "launch" not in builder.without
         self.groups: list[Group] = []
@@ -575,9 +577,9 @@ def _is_permuted(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return moving != sorted(moving, reverse=True)
 
 
-def fuse(builder: ValueBuilder, outputs: list[Value]) -> Fuser:
+def fuse(builder: ValueBuilder, outputs: list[Value], donated: Container[int] = ()) -> Fuser:
     """Place all values; outputs and operands of library calls get buffers."""
-    fuser = Fuser(builder)
+    fuser = Fuser(builder, donated)
     live = live_values(builder, outputs)
     late = beside.late(live)
     for value in sorted(live, key=lambda value: value.id in late):

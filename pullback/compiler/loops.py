@@ -152,6 +152,12 @@ class Kernel:
         return any(expression[0] == "scan" for expression in self.expressions)
 
     @property
+    def is_copy(self) -> bool:
+        """Whether each point is loaded and stored as it is."""
+        stores = [store for stage in self.stages for store in stage.stores]
+        return self.mode == "map" and len(stores) == 1 and [e[0] for e in self.expressions] == ["load"]
+
+    @property
     def is_pointwise(self) -> bool:
         """Whether each point is read and written by itself."""
         return self.mode in ("map", "scalar") or (

@@ -235,10 +235,24 @@ def late_outputs(steps: Sequence[Step], places: dict[int, Place]) -> frozenset[i
     return frozenset(number for number, wave in first.items() if wave > settled)
 
 
+def first_change(step: Step, others: Sequence[Step]) -> int | None:
+    """The wave in which ``step``, and ``others`` after it, first write to an output what an input did not hold there.
+    None if the output may not lie over an input: several steps write it, and are no copy and scatters into that."""
+    if not others:
+        return step.wave
+    is_state = step.kernel is not None and step.kernel.is_copy and all(
+        other.kernel is not None and other.kernel.scatter is not None for other in others
+    )
+    return min(other.wave for other in others) if is_state else None
+
+
 def donations(
     steps: Sequence[Step], outputs: Sequence[Value], numbers: dict[int, Place], donate: set[int]
 ) -> dict[int, int]:
     """Outputs that may be written over an input: same size, read by no later step, and element for element.
+
+    So may a copy be that scatters then change, once no other step reads the input: until then all is as it was, and
+    where the input is given up the copy does nothing.
 
     outputs: their values, inputs among them.   numbers: their places.   donate: inputs that may be overwritten.
     Returns output number -> input position.
@@ -260,11 +274,12 @@ def donations(
     overwriting: dict[int, Overwriting] = {}
     found: dict[int, int] = {}
     for output in outputs:
-        if output.kind == "input" or len(writers.get(output.id, ())) != 1:
+        if output.kind == "input" or output.id not in writers:
             continue
-        (step,) = writers[output.id]
+        step, *others = writers[output.id]
         number = numbers[output.id][1]
-        if number in found or step.wave <= settled:
+        changed = first_change(step, others)
+        if number in found or changed is None or changed <= settled:
             continue
         if id(step) not in overwriting:
             overwriting[id(step)] = Overwriting(step)
@@ -272,7 +287,7 @@ def donations(
             if value.kind != "input" or value.attrs[0] not in donate or value.attrs[0] in taken:
                 continue
             last = last_readers[value.attrs[0]]
-            if len(last) == 1 and last[0] is step:
+            if all(reader is step or reader.wave < changed for reader in last):
                 found[number] = value.attrs[0]
                 taken.add(value.attrs[0])
                 break

@@ -80,6 +80,8 @@ def place_pad(fuser: Fuser, value: Value) -> None:
 
 def place_scatter(fuser: Fuser, value: Value) -> None:
     operand, updates, *indices = value.inputs
+    # What overwrites an input must not fail any more: its indices are checked before.
+    overwrites = operand.kind == "input" and operand.attrs[0] in fuser.donated
     first = _piece(fuser, value, operand, (0, row_major(value.shape)), value.shape, 0)
     after = 1 << first.number
     if updates.size:
@@ -97,7 +99,8 @@ def place_scatter(fuser: Fuser, value: Value) -> None:
             (updates, (0, row_major(domain)), CHEAP_COST if serial else MAX_SCATTER_COST),
             *[(part, index, MAX_INDEX_COST if chunks is None else MAX_COST / 2) for part in indices],
         ]:
-            groups = _along(fuser, value, part.shape, part, where, domain, most)
+            is_apart = overwrites and part.name == "check_index"
+            groups = None if is_apart else _along(fuser, value, part.shape, part, where, domain, most)
             if groups is None:
                 reads.append(fuser.materialise(part))
             else:

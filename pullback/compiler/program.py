@@ -590,8 +590,9 @@ def _compile(
     builder = ValueBuilder(simplify, without)
     values, leaves = import_graph(builder, inputs, outputs)
     fixed = [node.attrs[0] if node.buffer is None else node.buffer for node in leaves]
-    fuser = fuse(builder, values)
-    plan = make_plan(fuser, values, set(donate) if "donate" not in without else set())
+    donated = set(donate) if "donate" not in without else set()
+    fuser = fuse(builder, values, donated)
+    plan = make_plan(fuser, values, donated)
     if options.VALIDATE:
         from .validate import validate_plan
 

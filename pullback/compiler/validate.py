@@ -18,7 +18,7 @@ from ..runtime.buffers import padded
 from .expressions import expression_arguments, expression_dtype
 from .groups import reduced_strides
 from .loops import SIDE_ROWS, Access, Expression, Kernel, Scatter
-from .memory import may_overwrite
+from .memory import first_change, may_overwrite
 from .plan import Plan, Step
 from .stream import ALIGNMENT as STREAM_ALIGNMENT
 from .values import Value
@@ -88,11 +88,12 @@ def _is_written_over(plan: Plan, value: Value, other: Value, wave: int) -> bool:
 
 
 def _validate_donations(plan: Plan) -> None:
-    """An output written over an input: no other step reads that input at the same time or later."""
+    """An output written over an input: no other step reads that input when it changes or later."""
     for number, position in plan.donations.items():
         writers = [s for s in plan.steps if any(plan.places.get(v.id) == ("output", number) for v in s.writes)]
-        _require(len(writers) == 1, f"output {number} is written over an input by {len(writers)} steps")
-        late = [s for s in plan.steps if s is not writers[0] and s.wave >= writers[0].wave and _reads(s, position)]
+        changed = first_change(writers[0], writers[1:])
+        _require(changed is not None, f"output {number} is written over an input by {len(writers)} steps")
+        late = [s for s in plan.steps if s is not writers[0] and s.wave >= (changed or 0) and _reads(s, position)]
         _require(not late, f"output {number} is written over input {position}, which is still read")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn, optim
+from pullback.api import scatter as indexing
 from pullback.compiler.program import Program, compile_program
 from pullback.compiler.validate import validate_plan
 from pullback.graph.graph import Graph
@@ -111,6 +112,74 @@ def test_rows_overwrite_a_donated_input() -> None:
     assert program.donations == {0: 0}
     program = program_of(lambda x: nn.softmax(x.T, axis=-1).T * 1.0, x, donate=(0,))
     assert run(program, x)[0].shape == x.shape
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+def _put(state: Any, rows: Any, start: Any) -> Any:
+    """As a cache of keys is written: some tokens from a position on."""
+    state[:, start + pb.arange(rows.shape[1])] = rows
+    return pb.sum(state[:, start])
+
+
+def test_a_jitted_state_is_written_where_it_lies() -> None:
+    step = pb.jit(_put)
+    state, expected = pb.zeros((2, 500, 64)), np.zeros((2, 500, 64), np.float32)
+    places = set()
+    for start in (0, 7, 3, 498):
+        rows = RNG.standard_normal((2, 2, 64)).astype(np.float32)
+        step(state, rows, start)
+        expected[:, start : start + 2] = rows
+        np.testing.assert_array_equal(np.asarray(state), expected)
+        places.add(state.node.buffer.address)
+    assert len(places) == 2  # the zeros of the start, which are a constant, and one more
+
+
+def test_an_index_out_of_range_leaves_the_state_as_it_was() -> None:
+    step = pb.jit(_put)
+    state, rows = pb.zeros((2, 500, 64)), np.ones((2, 3, 64), np.float32)
+    for start in (1, 2):
+        step(state, rows, start)
+    before, place = np.array(state), state.node.buffer.address
+    with pytest.raises(IndexError, match="index 500 is out of range"):
+        step(state, 5 * rows, 498)
+    np.testing.assert_array_equal(np.asarray(state), before)
+    assert state.node.buffer.address == place
+
+
+def test_a_state_that_somebody_else_holds_is_copied() -> None:
+    step = pb.jit(_put)
+    state, rows = pb.zeros((2, 500, 64)), np.ones((2, 3, 64), np.float32)
+    for start in (1, 2):
+        step(state, rows, start)
+    other, before = state[...], np.array(state)
+    step(state, 5 * rows, 100)
+    np.testing.assert_array_equal(np.asarray(other), before)
+    assert np.asarray(state)[0, 100, 0] == 5
+
+
+@pytest.mark.parametrize(
+    ("function", "donations"),
+    [
+        (lambda x, i, v: indexing.index_put(x, (i,), v), {0: 0}),
+        (lambda x, i, v: (pb.sum(x), indexing.index_put(x, (i,), v)), {1: 0}),
+        (lambda x, i, v: indexing.index_put(x, (i,), x[:2] + v), {}),  # read by what changes it
+        (lambda x, i, v: indexing.index_put(x, (i,), v, accumulate=True), {0: 0}),
+        (lambda x, i, v: (lambda y: (y, x + y))(indexing.index_put(x, (i,), v)), {1: 0}),  # read later
+        (lambda x, i, v: indexing.index_put(x, (i,), x[i] + v), {}),
+        (lambda x, i, v: (indexing.index_put(x, (i,), v), v[i]), {0: 0}),
+        (lambda x, i, v: (lambda y: (y, v[pb.argmax(y) * 0]))(indexing.index_put(x, (i,), v)), {}),  # may fail later
+    ],
+)  # fmt: skip
+def test_scatters_over_a_donated_input(function: Callable[..., Any], donations: dict[int, int]) -> None:
+    x, v, i = RNG.standard_normal((300, 128)), RNG.standard_normal((2, 128)), np.array([1, 0])
+    program = program_of(function, x, i, v, donate=(0,))
+    expected = pytree.leaves(function(*map(pb.asarray, (x, i, v))))
+    found = run(program, x, i, v)
+    for value, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(value, np.asarray(right))
+    assert program.donations == donations
 
 
 # -- steps of training -------------------------------------------------------------------------------------------------

@@ -662,6 +662,13 @@ def test_values_are_not_there_while_tracing(use):
         pb.jit(lambda x: use(x.sum()))(pb.ones(2))
 
 
+def test_a_slice_from_a_traced_position_names_the_way_out():
+    x = pb.arange(10)
+    with pytest.raises(TraceError, match=r"index with start \+ pb.arange\(n\)"):
+        pb.jit(lambda i: x[i : i + 2])(3)
+    np.testing.assert_array_equal(pb.jit(lambda i: x[i + pb.arange(2)])(3), [3, 4])
+
+
 def test_a_traced_tensor_that_outlives_its_trace():
     kept = []
 

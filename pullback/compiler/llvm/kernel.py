@@ -67,6 +67,8 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
     def _map(self) -> None:
         bases = self.bases()
         stores = [store for stage in self.kernel.stages for store in stage.stores]
+        if self.kernel.is_copy:
+            self._unless_in_place(bases)
         roots = [expression for _, expression in stores]
         grid = self.kernel.grid_loops
 
@@ -97,6 +99,16 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
             run(self.advance(bases, indices), indices, "0", extent)
 
         self.tasks(task)
+
+    def _unless_in_place(self, bases: list[str]) -> None:
+        """Leave if a copy would go over what it copies: a state that a scatter then changes where it lies. (Nothing
+        else is copied over itself; see memory.py.)"""
+        goes, leaves = self.label("copies"), self.label("in_place")
+        same = self.emit(f"icmp eq ptr {bases[0]}, {bases[1]}")
+        self.line(f"br i1 {same}, label %{leaves}, label %{goes}")
+        self.mark(leaves)
+        self.line("ret void")
+        self.mark(goes)
 
     def row_position(self, inner: dict[int, str], extents: dict[int, str], last: str | None) -> str:
         """The place in the row, counted in row-major order of the row loops; ``last`` is the innermost variable."""
