@@ -58,7 +58,7 @@ def dot_general(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dt
         product = b.make(op, operands, attrs, shape, wide, node)
         return b.make(cast, (product,), (dtype,), shape, dtype, node)
     if extents[1] == 1 < extents[0]:  # the vector on the left
-        inputs, contract, batch, free = ((second, first) for first, second in (inputs, contract, batch, free))
+        inputs, contract, batch, free = inputs[::-1], contract[::-1], batch[::-1], free[::-1]
     if 1 in extents[:2]:
         along_rows = _ends_with(inputs[1], contract[1])
     else:
