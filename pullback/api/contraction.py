@@ -37,6 +37,10 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, preferred_dtype: Any = None) -> T
     preferred_dtype: of the sums and the result: int32 for int8, float32 for bfloat16, float64 for float32. Without it
         the result has the operands' dtype, in which integers wrap; float16 and bfloat16 are summed in float32.
         DTypeError for one that does not hold the operands.
+
+    Terms are summed in blocks of up to 384 by fused multiply-adds, then the blocks: an error is at most about ``min(k,
+    384 + k / 384)`` roundings (``2**-24`` each for float32) of the sum of the terms' magnitudes, in practice the square
+    root of so many. The order of the sums does not depend on the number of threads.
     """
     a, b = promote(x1, x2, op="matmul")
     if preferred_dtype is not None:

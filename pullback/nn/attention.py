@@ -10,12 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .. import dtypes
 from ..api import contraction, convert, indexing, manipulation, reduction, sorting
 from ..api import elementwise as ew
 from ..compiler.products import has_tile
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
+from ..interop import is_traced
 from ..ops import leaf
 from ..shapes import as_int, as_number, broadcast_shapes, size_of
 from ..tensor import Tensor
@@ -45,16 +48,18 @@ def scaled_dot_product_attention(
     q: (..., heads, queries, features), k: (..., heads, keys, features), v: (..., heads, keys, outputs), floating;
         leading axes broadcast. Result: (..., heads, queries, outputs).
     mask: what broadcasts to (..., heads, queries, keys): bools, True where a query may attend to a key, or floats that
-        are added to the scores, -inf for where it may not.
+        are added to the scores, -inf for where it may not. (PyTorch's ``attn_mask``.)
     is_causal: a query attends to keys up to its own position.
     window: ``(left, right)``, how far from its own position a query attends to keys before and after it, None or -1 for
         any distance; one number for both sides.
     offset: position of the first query among the keys, an int or integers that broadcast to the leading axes (...,
         heads): with a cache of keys, the number of tokens in it before these queries. None: ``keys - queries``, so that
         the last query stands at the last key. PyTorch's ``is_causal`` has an offset of 0, which differs where the
-        numbers of queries and keys do.
+        numbers of queries and keys do. A jitted step of n tokens fills a cache with room for more by ``cache[..., start
+        + pb.arange(n), :] = k`` and attends to it with ``is_causal=True, offset=start``.
     scale: None is ``1 / sqrt(features)``; a number, or a 0-d tensor, which then has a gradient.
     dropout: probability with which a weight is set to 0, and the others scaled up, always; pass 0 when not training.
+        (PyTorch's ``dropout_p``.)
         key: a random key for it; without one the global generator is used.
     enable_gqa: k and v may have fewer heads, of which each serves as many heads of q that follow one another (grouped
         and multi-query attention). They are not repeated in memory.
@@ -195,8 +200,8 @@ def packed_attention(
     if cu_seqlens is not None:
         if segments_k is not None:
             raise ArgumentError(f"{op}: segments_k goes with segments, and cu_seqlens_k with cu_seqlens")
-        ends = _ends(cu_seqlens, "cu_seqlens", op)
-        ends_k = ends if cu_seqlens_k is None else _ends(cu_seqlens_k, "cu_seqlens_k", op)
+        ends = _ends(cu_seqlens, queries if cu_seqlens_k is not None else min(queries, keys), "cu_seqlens", op)
+        ends_k = ends if cu_seqlens_k is None else _ends(cu_seqlens_k, keys, "cu_seqlens_k", op)
         if ends.shape != ends_k.shape:
             raise ShapeError(f"{op}: cu_seqlens {ends.shape} and cu_seqlens_k {ends_k.shape} count different sequences")
         ids, place = _sequence_of(ends, queries)
@@ -404,10 +409,18 @@ def _integers(x: Any, name: str, op: str) -> Tensor:
     return convert.astype(found, dtypes.int64)
 
 
-def _ends(x: Any, name: str, op: str) -> Tensor:
+def _ends(x: Any, tokens: int, name: str, op: str) -> Tensor:
     found = _integers(x, name, op)
     if found.ndim != 1 or size_of(found.shape) < 1:
         raise ShapeError(f"{op}: {name} of shape (sequences + 1,) expected, got {found.shape}")
+    node = convert.as_node(x, None, op)
+    if node.buffer is not None and not is_traced(node):
+        known = node.buffer.numpy(node.shape, node.dtype.numpy)
+        if known[0] != 0 or known[-1] > tokens or (known[1:] < known[:-1]).any():
+            raise ArgumentError(
+                f"{op}: {name} must go up from 0 to at most the {tokens} tokens, an end for each sequence; got "
+                f"{np.array2string(known, threshold=10)}"
+            )
     return found
 
 
