@@ -359,11 +359,11 @@ def test_avx512_code(dtype: str) -> None:
     for name in (*UNARY, *pairs, "floor"):
         arity = 2 if name in pairs else 1
         operands = (dtype,) * arity
-        text = function_text(
-            target, target.lanes(dtype), operands, dtype,
-            lambda b, args, n=name, o=operands: emit(b, n, dtype, o, args),
-        )  # fmt: skip
-        code = assembly(text, target)
+        for width in (1, target.lanes(dtype)):
+            text = function_text(
+                target, width, operands, dtype, lambda b, args, n=name, o=operands: emit(b, n, dtype, o, args)
+            )
+            code = assembly(text, target)
         assert "zmm" in code
         calls = [line for line in code.splitlines() if "call" in line.split() and "pullback." not in line]
         assert not calls, (name, calls)

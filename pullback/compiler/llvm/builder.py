@@ -35,7 +35,7 @@ class VectorBuilder(Arithmetic):
         elif self._masks_by_branching(size):
             name, text = self._masked_copy(dtype_name, load=True)
             self.declares.setdefault(name, text)
-            ref = self.emit(f"call {vector} @{name}(ptr {pointer}, i64 {self._lane_bits(mask)})")
+            ref = self.emit(f"call {vector} @{name}(ptr {pointer}, i64 {self.lane_bits(mask)})")
         else:
             name = f"llvm.masked.load.{self._suffix(dtype_name)}.p0"
             self.declare(name, vector, "ptr", self.type("i1"), vector)
@@ -56,7 +56,7 @@ class VectorBuilder(Arithmetic):
             name, text = self._masked_copy(dtype_name, load=False)
             self.declares.setdefault(name, text)
             self.lines.append(
-                f"  call void @{name}(ptr {pointer}, {vector} {stored.ref}, i64 {self._lane_bits(mask)})"
+                f"  call void @{name}(ptr {pointer}, {vector} {stored.ref}, i64 {self.lane_bits(mask)})"
             )
             return
         name = f"llvm.masked.store.{self._suffix(dtype_name)}.p0"
@@ -85,7 +85,7 @@ class VectorBuilder(Arithmetic):
         t = self.target
         return self.width > 2 and not (t.has_avx512 or (t.vector_bits >= 256 and size >= 4))
 
-    def _lane_bits(self, mask: Value) -> str:
+    def lane_bits(self, mask: Value) -> str:
         """The mask as the low bits of a scalar i64."""
         packed = self.pure(f"bitcast {self.typed(mask)} to i{self.width}", "").ref
         return packed if self.width == 64 else self.pure(f"zext i{self.width} {packed} to i64", "").ref

@@ -31,7 +31,7 @@ def rare_lanes(
 
     lanes, arguments = [], []
     for k in range(len(inputs)):
-        lanes.append(f"  %x{k} = extractelement {vector} %in{k}, i32 %i")
+        lanes.append(f"  %x{k} = extractelement {vector} %in{k}, i64 %lane")
         if dtype == "f32":
             lanes.append(f"  %w{k} = fpext float %x{k} to double")
         arguments.append(f"double %{'w' if dtype == 'f32' else 'x'}{k}")
@@ -40,28 +40,25 @@ def rare_lanes(
         lanes.append(f"  %{'d' if dtype == 'f32' else 'y'}{k} = extractvalue {doubles} %out, {k}")
         if dtype == "f32":
             lanes.append(f"  %y{k} = fptrunc double %d{k} to float")
-        lanes.append(f"  %set{k} = insertelement {vector} %r{k}, {element} %y{k}, i32 %i")
-    carried = [f"  %r{k} = phi {vector} [ %quick{k}, %entry ], [ %new{k}, %continue ]" for k in range(len(quick))]
-    merged = [f"  %new{k} = phi {vector} [ %r{k}, %loop ], [ %set{k}, %slow ]" for k in range(len(quick))]
+        lanes.append(f"  %new{k} = insertelement {vector} %r{k}, {element} %y{k}, i64 %lane")
+    carried = [f"  %r{k} = phi {vector} [ %quick{k}, %entry ], [ %new{k}, %loop ]" for k in range(len(quick))]
     operands = ", ".join(
         [f"{vector} %in{k}" for k in range(len(inputs))] + [f"{vector} %quick{k}" for k in range(len(quick))]
     )
     newline = "\n"
-    slow = f"""define internal {results} @{name}.slow({operands}, {mask} %needed) noinline {{
+    b.declare("llvm.cttz.i64", "i64", "i64", "i1")
+    # The lanes as bits of a number: LLVM cannot compile a call that passes <1 x i1> from AVX-512's mask registers.
+    slow = f"""define internal {results} @{name}.slow({operands}, i64 %needed) noinline {{
 entry:
   br label %loop
 loop:
-  %i = phi i32 [ 0, %entry ], [ %next, %continue ]
+  %left = phi i64 [ %needed, %entry ], [ %rest, %loop ]
 {newline.join(carried)}
-  %need = extractelement {mask} %needed, i32 %i
-  br i1 %need, label %slow, label %continue
-slow:
+  %lane = call i64 @llvm.cttz.i64(i64 %left, i1 true)
 {newline.join(lanes)}
-  br label %continue
-continue:
-{newline.join(merged)}
-  %next = add i32 %i, 1
-  %more = icmp ult i32 %next, {width}
+  %less = sub i64 %left, 1
+  %rest = and i64 %left, %less
+  %more = icmp ne i64 %rest, 0
   br i1 %more, label %loop, label %done
 done:
 {_pack(results, vector, [f'%new{k}' for k in range(len(quick))])}
@@ -69,7 +66,7 @@ done:
     b.declares.setdefault(f"{name}.slow", slow)
 
     test = VectorBuilder(width, b.target, names=itertools.count())
-    any_needed = test.any_lane(Value("%needed", "i1"))
+    bits = test.lane_bits(Value("%needed", "i1"))
     chosen = []
     for k in range(len(quick)):
         chosen.append(f"  %s{k} = extractvalue {results} %slow.out, {k}")
@@ -77,9 +74,10 @@ done:
     text = f"""define internal {results} @{name}({operands}, {mask} %needed) alwaysinline {{
 entry:
 {newline.join(test.lines)}
-  br i1 {any_needed}, label %slow, label %done
+  %some = icmp ne i64 {bits}, 0
+  br i1 %some, label %slow, label %done
 slow:
-  %slow.out = call {results} @{name}.slow({operands}, {mask} %needed)
+  %slow.out = call {results} @{name}.slow({operands}, i64 {bits})
 {newline.join(chosen)}
   br label %done
 done:
