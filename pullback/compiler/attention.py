@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 2048  # forward: queries of a task, for all of which keys and values are packed once
 # Rows and keys of a block of scores, forward and backward: the cache next to the core's own holds it.
-BLOCK = {False: (48, 384), True: (96, 192)}
+BLOCK = {False: (12, 384), True: (72, 192)}
 EVERYTHING = 1 << 40  # a bound that bounds nothing
 
 
@@ -81,7 +81,8 @@ class AttentionPlan:
             "splits": self.splits, "split_keys": -(-self.keys // self.splits),
             "score_row": score_row, "k_row": self.strides[1][2] * size, "v_row": self.strides[2][2] * size,
             "scale": _bits(self.scale, sum_size), "q_scale": _bits(self.scale * LOG2_E, sum_size),
-            "back_scale": _bits(1 / LOG2_E, sum_size), "low": self.low, "high": self.high,
+            "norm_scale": _bits(abs(self.scale) * LOG2_E, sum_size), "back_scale": _bits(1 / LOG2_E, sum_size),
+            "low": self.low, "high": self.high,
         }  # fmt: skip
         if self.mask != "none":
             values["mask_step"] = self.strides[3][3] * (1 if self.mask == "choose" else sum_size)
@@ -101,7 +102,7 @@ class AttentionPlan:
             table = row_block + 2 * tile.rows
             numbers |= {
                 "q": table * self.depth, "values": key_block * width, "sums": row_block * width,
-                "largest": row_block, "total": row_block,
+                "largest": row_block, "total": row_block, "query_norms": row_block, "key_norm": 1,
             }  # fmt: skip
         tables = {
             "q_rows": table, "out_rows": part, "mask_rows": table, "key_rows": key_block, "value_rows": key_block,

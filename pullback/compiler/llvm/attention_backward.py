@@ -176,7 +176,7 @@ class BackwardLibrary(AttentionLibrary):
                         self.row_tables(f, groups, space, r0, rows)
                         for to, row_bytes, source, table, length, scale in (
                             ("q", q_bytes, start["q"], "q_rows", p["depth"], p["q_scale"]),
-                            ("dout", v_bytes, f.at(dout, f.mul(r0, dout_row)), "out_rows", p["width"], self._one),
+                            ("dout", v_bytes, f.at(dout, f.mul(r0, dout_row)), "out_rows", p["width"], self.one),
                         ):
                             f.line(
                                 f"call void @copy_rows(ptr {space[to]}, i64 {row_bytes}, ptr {source}, "
@@ -233,11 +233,6 @@ class BackwardLibrary(AttentionLibrary):
 
         f.loop("%lo", "%hi", 1, task)
         return f.text()
-
-    @property
-    def _one(self) -> int:
-        """The bits of 1."""
-        return 0x3F800000 if self.sum_size == 4 else 0x3FF << 52
 
     def _scale(self, f: Function, sums: str, count: str, scale: str) -> None:
         f.line(f"call void @scale(ptr {sums}, i64 {count}, i64 {scale})")

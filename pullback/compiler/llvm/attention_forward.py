@@ -7,31 +7,38 @@ from .scalar import emit as emit_instruction
 from .values import LLVM_TYPE, Value
 from .vector_math.exp_log import exp2_or_zero
 
+# How far scores may be above the number that is taken from them, before powers of two: sums stay far from overflow.
+HEADROOM = 32.0
+
 
 class ForwardLibrary(AttentionLibrary):
     """Writes the functions of the forward direction."""
 
     def module(self, name: str) -> str:
         functions = [
-            *self.parts(), self.product(""), self.product("direct"), self.scaling(), self.filling(), self._raise(),
-            self._weigh(), self._forward(name),
+            *self.parts(), self.product(""), self.product("direct"), self.scaling(), self.filling(), self._norms(),
+            self._raise(), self._weigh(), self._forward(name),
         ]  # fmt: skip
         return "\n".join([*self.declares.values(), *functions])
 
     def _raise(self) -> str:
         """The scores of one query, of which columns ``lo`` to ``hi`` count and ``padded`` are there, are hidden where
         they do not count. If one is larger than ``largest``, it is the new one, and the sums at ``sums`` (``sum_bytes``
-        of them) and ``total`` are scaled to it."""
+        of them) and ``total`` are scaled to it.
+
+        No score is larger than the product of the norms of its query and its key. Where that of ``query`` and of the
+        longest key, ``key``, is not far above ``largest``, that one stays, and the scores are not compared.
+        """
         f = self.function(
             "raise", ("ptr", "row"), ("i64", "lo"), ("i64", "hi"), ("i64", "padded"), ("ptr", "mask"),
             ("i64", "mask_step"), ("ptr", "largest"), ("ptr", "total"), ("ptr", "sums"), ("i64", "sum_bytes"),
+            ("ptr", "query"), ("ptr", "key"),
         )  # fmt: skip
         b, dtype, size, several = f.b, self.sum_dtype, self.sum_size, self.tile.vectors
         kind, minus = b.type(self.register), b.const(float("-inf"), self.register)
         step = self.tile.lanes * size
 
-        def some() -> None:
-            self.hide(f)
+        def compare_all() -> None:
             best = [f.variable(kind) for _ in range(several)]
             for place in best:
                 f.set(place, minus.ref, kind)
@@ -67,6 +74,16 @@ class ForwardLibrary(AttentionLibrary):
 
             f.when(grown, rescale)
 
+        def some() -> None:
+            self.hide(f)
+            if self.mask == "add":
+                compare_all()
+                return
+            excess = b.mul(b.load_scalar(dtype, "%query"), b.load_scalar(dtype, "%key"))
+            excess = b.first(b.sub(excess, b.load_scalar(dtype, "%largest")))
+            limit = b.first(b.const(HEADROOM, self.register))
+            f.when(f.emit(f"fcmp ugt {LLVM_TYPE[self.register]} {excess}, {limit}"), compare_all)
+
         f.when(f.test("slt", "%lo", "%hi"), some, lambda: self.fill(f, "%row", 0, "%padded", is_minus_infinity=True))
         return f.text()
 
@@ -96,6 +113,35 @@ class ForwardLibrary(AttentionLibrary):
         b.store_scalar(dtype, "%total", b.add(b.load_scalar(dtype, "%total"), b.horizontal("add", added)))
         return f.text()
 
+    def _norms(self) -> str:
+        """Of ``count`` rows of ``length`` elements the Euclidean norms times ``scale``, or what is in ``out`` already,
+        if larger; ``step`` bytes apart. A NaN wins."""
+        f = self.function(
+            "norms", ("ptr", "out"), ("i64", "step"), ("ptr", "base"), ("ptr", "rows"), ("i64", "count"),
+            ("i64", "length"), ("i64", "scale"),
+        )  # fmt: skip
+        b, dtype, kind = f.b, self.sum_dtype, f.b.type(self.register)
+        scale, total = f.variable(kind), f.variable(kind)
+        f.set(scale, self.from_bits(f, "%scale").ref, kind)
+        whole = f.emit(f"and i64 %length, {-self.tile.lanes}")
+
+        def row(i: str) -> None:
+            source, out = f.at("%base", f.word("%rows", i)), f.at("%out", f.mul(i, "%step"))
+            f.set(total, "zeroinitializer", kind)
+
+            def vector(j: str, lanes: Value | None) -> None:
+                x = b.cast(b.load(self.dtype, f.at(source, f.mul(j, self.size)), lanes), self.register)
+                f.set(total, b.fma(x, x, Value(f.get(total, kind), self.register)).ref, kind)
+
+            self.vectors(f, whole, lambda j: vector(j, None))
+            self.vectors(f, "%length", lambda j: vector(j, b.mask_below(f.sub("%length", j))), whole)
+            norm = b.sqrt(b.horizontal("add", Value(f.get(total, kind), self.register)))
+            norm = b.mul(norm, Value(f.get(scale, kind), self.register))
+            b.store_scalar(dtype, out, b.combine("max", norm, b.load_scalar(dtype, out)))
+
+        f.loop(0, "%count", 1, row)
+        return f.text()
+
     def _forward(self, name: str) -> str:
         """Tasks: blocks of rows of each item."""
         f = self.function(
@@ -115,15 +161,26 @@ class ForwardLibrary(AttentionLibrary):
             first_row = f.add(f.mul(item, p["rows"]), first)
             self.row_tables(f, groups, space, first, count)
             self.pack_queries(f, p, space, start["q"], count)
+            self.fill(f, space["query_norms"], 0, count)
+            f.line(
+                f"call void @norms(ptr {space['query_norms']}, i64 {size}, ptr {start['q']}, ptr {space['q_rows']}, "
+                f"i64 {count}, i64 {p['depth']}, i64 {p['norm_scale']})"
+            )
             self.fill(f, space["largest"], 0, count, is_minus_infinity=True)
             self.fill(f, space["total"], 0, count)
             self.fill(f, space["sums"], 0, f.mul(count, width_padded))
             lo, hi = self.span(f, p, first, count)
 
             def keys(j0: str) -> None:
-                here, _, v, k_panel = self.keys(f, p, space, start, j0, p["keys"])
+                here, k, v, k_panel = self.keys(f, p, space, start, j0, p["keys"])
                 v_panel = self.pack_columns(
                     f, space["values"], v, space["width"], p["width"], space["value_rows"], here, 0
+                )
+
+                self.fill(f, space["key_norm"], 0, 1)
+                f.line(
+                    f"call void @norms(ptr {space['key_norm']}, i64 0, ptr {k}, ptr {space['key_rows']}, i64 {here}, "
+                    f"i64 {p['depth']}, i64 {self.one})"
                 )
 
                 def part(r0: str) -> None:
@@ -146,7 +203,8 @@ class ForwardLibrary(AttentionLibrary):
                                 f"i64 {hi_i}, i64 {columns}, ptr {mask}, i64 {p['mask_step']}, "
                                 f"ptr {f.at(space['largest'], f.mul(r, size))}, "
                                 f"ptr {f.at(space['total'], f.mul(r, size))}, "
-                                f"ptr {f.at(space['sums'], f.mul(r, sum_bytes))}, i64 {sum_bytes})"
+                                f"ptr {f.at(space['sums'], f.mul(r, sum_bytes))}, i64 {sum_bytes}, "
+                                f"ptr {f.at(space['query_norms'], f.mul(r, size))}, ptr {space['key_norm']})"
                             )
 
                         def weigh(i: str) -> None:
@@ -156,9 +214,13 @@ class ForwardLibrary(AttentionLibrary):
                                 f"ptr {f.at(space['largest'], r)}, ptr {f.at(space['total'], r)})"
                             )
 
-                        # The largest scores of one row are found while those before it are still compared.
-                        f.loop(0, rows, 1, highest)
-                        f.loop(0, rows, 1, weigh)
+                        def several(i: str) -> None:
+                            # Rows in flight together, which stay in the innermost cache.
+                            stop = f.min(f.add(i, self.tile.rows), rows)
+                            f.loop(i, stop, 1, highest)
+                            f.loop(i, stop, 1, weigh)
+
+                        f.loop(0, rows, self.tile.rows, several)
                         self.call_product(
                             f, "direct", space["scores"], score_row, space["values"], v_panel, space["lines"], reach,
                             f.at(space["sums"], f.mul(r0, sum_bytes)), sum_bytes, rows, p["width"], 1,

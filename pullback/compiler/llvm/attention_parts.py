@@ -25,11 +25,12 @@ PARAMETERS = (
     "items", "splits", "split_keys",  # backward only: tasks of an item, keys of a task
     "part", "key_block", "score_row",  # rows and keys of one block of scores, bytes from row to row
     "k_row", "v_row", "mask_step",  # bytes from key to key
-    "scale", "q_scale", "back_scale",  # bits of the scale, the scale times log2(e), log(2)
+    "scale", "q_scale", "norm_scale", "back_scale",  # bits of the scale, times log2(e), its absolute value; of log(2)
     "low", "high",
     "at_q_rows", "at_out_rows", "at_mask_rows", "at_key_rows", "at_value_rows", "at_depth", "at_width",
     "at_q", "at_dout", "at_keys", "at_values", "at_keys_again",
     "at_scores", "at_second", "at_sums", "at_key_sums", "at_value_sums", "at_largest", "at_total",
+    "at_query_norms", "at_key_norm",
     "at_lines", "at_q_lines", "at_out_lines",  # offsets of rows: of a panel, of sums for q and for the output
 )  # fmt: skip
 LOG2_E = math.log2(math.e)  # scores are multiplied by it, for exponentials to base 2
@@ -46,6 +47,11 @@ class AttentionLibrary(ContractionLibrary):
     def __init__(self, dtype: str, mask: str, target: Target) -> None:
         super().__init__(dtype, target)
         self.mask = mask
+
+    @property
+    def one(self) -> int:
+        """The bits of 1."""
+        return 0x3F800000 if self.sum_size == 4 else 0x3FF << 52
 
     # -- pieces -------------------------------------------------------------------------------------------------------
 
