@@ -170,13 +170,18 @@ class FoldEmitter(KernelEmitter):
         spec = self.kernel.folds[fold]
         self._store_element(self.b.const(identity(spec.instruction, spec.dtype), register), slot)
 
-    def accumulate_element(self, fold: int, record: str, value: Value) -> None:
-        """Fold one more row into an accumulator. Lanes beyond the last column hold anything: nobody reads them."""
+    def accumulate_element(self, fold: int, record: str, values: Sequence[Value]) -> None:
+        """Fold more rows, at least one, into an accumulator; float32 values of a float64 sum are added beforehand, with
+        a rounding each. Lanes beyond the last column hold anything: nobody reads them."""
         b = self.b
         register, slot = self._element(fold, record)
-        before = self._load_element(register, slot)
+        total = self._load_element(register, slot)
         how = COMBINE[self.kernel.folds[fold].instruction]
-        self._store_element(b.combine(how, before, b.cast(value, register)), slot)
+        if register != values[0].dtype:
+            values = [self._tree(how, list(values))]
+        for value in values:
+            total = b.combine(how, total, b.cast(value, register))
+        self._store_element(total, slot)
 
     def finish_element(self, fold: int, record: str) -> Value:
         """The fold's value for one vector of columns."""

@@ -20,6 +20,8 @@ from .sides import SideEmitter
 from .target import Target
 from .values import STORAGE_SIZE, Value
 
+WALKED_ROWS = 4  # of a walk at once: what it carries is read and written as often less
+
 
 @dataclass
 class RowWalk:
@@ -344,22 +346,40 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
 
                 self.vector_loop(start, stop, body, reverse, singly=True)
 
-            def row(inner: dict[int, str]) -> None:
-                here = self.advance(pointers, inner)
-                around = {**indices, **inner}
+            def rows(places: list[dict[int, str]]) -> None:
+                """Some rows; a step of an accumulator takes the values of them all."""
+                reached = [(self.advance(pointers, inner), {**indices, **inner}) for inner in places]
 
                 def copy(position: str, mask: Value | None, record: str) -> None:
-                    point = Point(here, position, around, mask, self.walk_carries(scans, record))
-                    env: dict[int, Value] = {}
-                    self.evaluate_all(roots, point, env)
-                    for access, e in stores:
-                        self.store(access, env[e], point)
+                    values: list[list[Value]] = [[] for _ in folds]
+                    for here, around in reached:
+                        point = Point(here, position, around, mask, self.walk_carries(scans, record))
+                        env: dict[int, Value] = {}
+                        self.evaluate_all(roots, point, env)
+                        for access, e in stores:
+                            self.store(access, env[e], point)
+                        for fold in folds:
+                            values[fold].append(env[kernel.folds[fold].argument])
                     for fold in folds:
-                        self.accumulate_element(fold, record, env[kernel.folds[fold].argument])
+                        self.accumulate_element(fold, record, values[fold])
 
                 over_columns(copy, kernel.reverse)
 
-            self.nest(kernel.row_loops, self.row_extents(indices), row)
+            extents = self.row_extents(indices)
+            if folds:
+                *outer, last = kernel.row_loops
+
+                def several(inner: dict[int, str]) -> None:
+                    whole = self.emit(f"and i64 {extents[last]}, {-WALKED_ROWS}")
+                    self.loop(
+                        "0", whole, WALKED_ROWS,
+                        lambda i: rows([{**inner, last: self.add(i, k)} for k in range(WALKED_ROWS)]),
+                    )  # fmt: skip
+                    self.loop(whole, extents[last], 1, lambda i: rows([{**inner, last: i}]))
+
+                self.nest(outer, extents, several)
+            else:
+                self.nest(kernel.row_loops, extents, lambda inner: rows([inner]))
             if kernel.row_stores:
 
                 def finish(position: str, mask: Value | None, record: str) -> None:
