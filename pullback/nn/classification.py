@@ -15,7 +15,6 @@ from ..api import reduction as fold
 from ..api.composite import composite
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..ops import elementwise as ops
 from ..shapes import as_number
 from ..tensor import Tensor
 from .labels import checked_labels, is_label
@@ -28,15 +27,11 @@ from .operands import (
     float_tensor,
     narrowed,
     reduced,
+    strong,
     widened,
     widened_pair,
 )
 from .probability import exponentials
-
-
-def _strong(factor: Tensor, x: Tensor) -> Tensor:
-    """``factor * x``, 0 where the factor is 0 whatever ``x`` is."""
-    return Tensor(ops.strong_multiply(factor.node, x.node))
 
 
 def _class_axis(x: Tensor, axis: int | None, op: str) -> int:
@@ -123,7 +118,7 @@ def _dense_losses(x: Tensor, target: Tensor, weights: Tensor | None, axis: int, 
     # Less the largest logit, so that logits that are large as a whole do not cancel.
     _, shifted, total = exponentials(x, axis, "cross_entropy")
     normaliser = manipulation.squeeze(_log_sum(total), axis=axis)
-    return fold.sum(target, axis=axis) * normaliser - fold.sum(_strong(target, shifted), axis=axis)
+    return fold.sum(target, axis=axis) * normaliser - fold.sum(strong(target, shifted), axis=axis)
 
 
 def _chosen(
@@ -158,12 +153,12 @@ def _label_losses(
     mass = None
     if weights is not None:
         mass = fold.sum(ew.where(chosen, weights, 0.0), axis=axis)
-        losses = _strong(mass, losses)
+        losses = strong(mass, losses)
     if smoothing:
         if weights is None:
             spread = normaliser * classes - fold.sum(shifted, axis=axis)
         else:
-            spread = normaliser * fold.sum(weights) - fold.sum(_strong(weights, shifted), axis=axis)
+            spread = normaliser * fold.sum(weights) - fold.sum(strong(weights, shifted), axis=axis)
         losses = losses * (1.0 - smoothing) + spread * (smoothing / classes)
     if counted is not None:
         losses = ew.where(counted, losses, 0.0)
@@ -197,7 +192,7 @@ def nll_loss(
     mass = None
     if weights is not None:
         mass = fold.sum(ew.where(chosen, weights, 0.0), axis=axis)
-        losses = _strong(mass, losses)
+        losses = strong(mass, losses)
     if counted is not None:
         losses = ew.where(counted, losses, 0.0)
         mass = convert.astype(counted, x.dtype) if mass is None else ew.where(counted, mass, 0.0)
@@ -229,7 +224,7 @@ def masked_cross_entropy(logits: Any, labels: Any, weights: Any, *, axis: int = 
     chosen, _ = _chosen(target, x, axis, None, op)
     largest, _, total = exponentials(x, axis, op)
     normaliser = manipulation.squeeze(_log_sum(total), axis=axis)
-    losses = _strong(w, normaliser - _label_logit(x, chosen, largest, axis))
+    losses = strong(w, normaliser - _label_logit(x, chosen, largest, axis))
     mass = fold.sum(ew.abs(w))
     empty = mass == 0.0
     return narrowed(ew.where(empty, 0.0, fold.sum(losses) / ew.where(empty, 1.0, mass)), dtype)
@@ -287,7 +282,7 @@ def binary_cross_entropy_with_logits(
     # Chosen by where, not by abs, whose derivative at 0 would spoil the second derivative.
     above = x >= 0.0
     tail = ew.log1p(ew.exp(ew.where(above, -x, x)))  # what softplus(x) and softplus(-x) are more than their lines
-    lines = _strong(negative, ew.where(above, x, 0.0)) + _strong(positive, ew.where(above, 0.0, -x))
+    lines = strong(negative, ew.where(above, x, 0.0)) + strong(positive, ew.where(above, 0.0, -x))
     tail = tail if pos_weight is None else (negative + positive) * tail
     return _weighted(tail + lines, weight, reduction, dtype, op)
 

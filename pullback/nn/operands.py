@@ -47,6 +47,11 @@ def wide_inside(function: Callable[Concatenate[Any, _P], Tensor]) -> Callable[Co
     return computed
 
 
+def strong(factor: Tensor, x: Tensor) -> Tensor:
+    """``factor * x``, 0 where the factor is 0 whatever ``x`` is."""
+    return Tensor(ops.strong_multiply(factor.node, x.node))
+
+
 def widened(op: str, *operands: Any) -> tuple[list[Tensor], DType]:
     """The operands in one dtype to compute in, and the dtype of the result: the one they promote to.
 

@@ -41,6 +41,45 @@ def test_values_and_gradients_are_the_definitions(smoothing, offset):
     np.testing.assert_array_equal(got[0][2], 0.0)
 
 
+CLASS_WEIGHT = np.where(np.arange(37) % 7 == 3, 0.0, np.linspace(0.2, 3.0, 37))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_weights_of_classes(smoothing, reduction):
+    options = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": 17}
+    labels = np.array([0, 36, 17, 3, 17, 18, 30, 31, 2])
+
+    def ours(x, w, b, c):
+        return nn.linear_cross_entropy(x, w, labels, b, class_weight=c, **options)
+
+    def theirs(x, w, b, c):
+        return defined(x, w, labels, b, weight=c, **options)
+
+    for offset in (0.0, 1000.0):
+        arrays = (X, W, B + offset, CLASS_WEIGHT)
+        got, expected = value_and_gradients(ours, *arrays), value_and_gradients(theirs, *arrays)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11)
+    pb.testing.check_grads(ours, (X, W, B, CLASS_WEIGHT), order=2)
+
+
+def test_a_class_of_weight_0_may_be_ruled_out():
+    bias = np.where(CLASS_WEIGHT == 0.0, -np.inf, B)
+    labels = np.arange(9) * 4
+    arrays = (X, W)
+    options = {"label_smoothing": 0.2, "reduction": "none"}
+    got = value_and_gradients(
+        lambda x, w: nn.linear_cross_entropy(x, w, labels, bias, class_weight=CLASS_WEIGHT, **options), *arrays
+    )
+    expected = value_and_gradients(
+        lambda x, w: defined(x, w, labels, pb.asarray(bias), weight=CLASS_WEIGHT, **options), *arrays
+    )
+    for a, b in zip(got, expected, strict=True):
+        assert np.isfinite(a).all()
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11)
+
+
 def test_classes_that_are_ruled_out():
     bias = np.full(37, -np.inf)
     bias[[1, 5, 6, 20]] = 1.0, 2.0, -2000.0, 0.0  # whole chunks without a class, at the start too
@@ -109,6 +148,8 @@ def test_errors():
         nn.linear_cross_entropy(X, W[:, 1:], LABELS)
     with pytest.raises(ShapeError, match="a bias of shape"):
         nn.linear_cross_entropy(X, W, LABELS, B[1:])
+    with pytest.raises(ShapeError, match=r"class_weight of shape \(37,\) expected, got \(9,\)"):
+        nn.linear_cross_entropy(X, W, LABELS, class_weight=np.ones(9))
     with pytest.raises(ShapeError, match="needs labels of shape"):
         nn.linear_cross_entropy(X, W, LABELS[1:])
     with pytest.raises(DTypeError, match="class numbers"):
