@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ..ops.attention import split_keys
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .contraction import Operand, narrow
@@ -78,7 +79,7 @@ class AttentionPlan:
         values |= {
             "rows": rows, "queries": self.queries, "keys": self.keys, "depth": self.depth, "width": self.width,
             "row_block": row_block, "row_blocks": row_blocks, "part": part, "key_block": key_block, "items": items,
-            "splits": self.splits, "split_keys": -(-self.keys // self.splits),
+            "splits": self.splits, "split_keys": split_keys(self.keys, self.splits),
             "score_row": score_row, "k_row": self.strides[1][2] * size, "v_row": self.strides[2][2] * size,
             "scale": _bits(self.scale, sum_size), "q_scale": _bits(self.scale * LOG2_E, sum_size),
             "norm_scale": _bits(abs(self.scale) * LOG2_E, sum_size), "back_scale": _bits(1 / LOG2_E, sum_size),
@@ -128,7 +129,7 @@ class AttentionPlan:
             found["mask"] = places[-1]
         if self.backward:
             found["out"], found["dout"] = places[3:5]
-            q_bytes = self.batch * self.heads * self.queries * self.depth * sum_size
+            q_bytes = self.splits * self.batch * self.heads * self.queries * self.depth * sum_size
             k_bytes = self.batch * self.heads // self.shared * self.keys * self.depth * sum_size
             slot, start = result
             found |= {"dq": result, "dk": (slot, start + q_bytes), "dv": (slot, start + q_bytes + k_bytes)}
@@ -162,7 +163,7 @@ def _function(dtype: str, mask: str, backward: bool, target: Target) -> int:
 def plan_attention(fuser: Fuser, value: Value) -> AttentionPlan:
     """How to compute ``value``, an ``attention`` or ``attention_gradient``."""
     backward = value.name == "attention_gradient"
-    scale, low, high = value.attrs
+    scale, low, high, *splits = value.attrs
     q, k, v, *cotangent = narrow(fuser, (*value.inputs[:3], *value.inputs[4:5]) if backward else value.inputs[:3])
     rest = value.inputs[5 if backward else 3 :]
     operands, strides = [], []
@@ -180,7 +181,7 @@ def plan_attention(fuser: Fuser, value: Value) -> AttentionPlan:
     batch, heads, queries, depth = q.shape
     return AttentionPlan(
         backward, q.dtype.name, operands, strides, mask, batch, heads, heads // k.shape[1], queries, k.shape[2], depth,
-        v.shape[3], scale, -EVERYTHING if low is None else low, EVERYTHING if high is None else high,
+        v.shape[3], scale, -EVERYTHING if low is None else low, EVERYTHING if high is None else high, *splits,
     )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ has one of every order (see transforms/fused.py).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from ..dtypes import DType
@@ -15,8 +17,14 @@ from ..shapes import Shape, size_of
 from . import movement
 from .family import Array, with_batch
 from .record import NoDerivative, Op
+from .reduction import reduce_sum
 from .registry import register
 
+# The gradient is cut in ranges of keys where there are not so many heads; each has so many keys at least, and a part of
+# the cotangent of q, of so many bytes together at most.
+TASKS = 8
+LEAST_KEYS = 384
+MOST_PARTIAL = 1 << 25
 _WHY = "it is a kernel, joined to a definition that is differentiated in its place"
 
 
@@ -43,14 +51,17 @@ def _infer(inputs: tuple[Node, ...], scale: float, low: int | None, high: int | 
     return (size_of(q.shape[:3]) * (v.shape[3] + 1),), q.dtype
 
 
-def _infer_gradient(inputs: tuple[Node, ...], scale: float, low: int | None, high: int | None) -> tuple[Shape, DType]:
+def _infer_gradient(
+    inputs: tuple[Node, ...], scale: float, low: int | None, high: int | None, splits: int
+) -> tuple[Shape, DType]:
     _check("attention_gradient", inputs, inputs[5:])
-    return (sum(x.size for x in inputs[:3]),), inputs[0].dtype
+    q, k, v = inputs[:3]
+    return (splits * q.size + k.size + v.size,), q.dtype
 
 
 def _scores(node: Node, q: Array, k: Array, mask: tuple[Array, ...]) -> Array:
     """Scaled and masked, in float64; heads of keys repeated."""
-    scale, low, high = node.attrs
+    scale, low, high = node.attrs[:3]
     scores = scale * np.matmul(q.astype(np.float64), np.swapaxes(_repeated(k, q), 2, 3).astype(np.float64))
     places = np.arange(k.shape[2]) - np.arange(q.shape[2])[:, None]
     if low is not None:
@@ -87,10 +98,13 @@ def _gradient_reference(node: Node, q: Array, k: Array, v: Array, flat: Array, d
         dv = np.matmul(np.swapaxes(weights, 2, 3), dout)
         change = np.matmul(dout, np.swapaxes(_repeated(v, q), 2, 3)) - (dout * out).sum(3, keepdims=True)
         dscores = np.where(weights == 0, 0, weights * change * node.attrs[0])
-        dq, dk = np.matmul(dscores, _repeated(k, q)), np.matmul(np.swapaxes(dscores, 2, 3), q)
+        keys, count = _repeated(k, q), node.attrs[3]
+        ends = [min(i * split_keys(k.shape[2], count), k.shape[2]) for i in range(count + 1)]
+        dq = [np.matmul(dscores[..., a:b], keys[:, :, a:b]) for a, b in pairwise(ends)]
+        dk = np.matmul(np.swapaxes(dscores, 2, 3), q)
     shared = (q.shape[0], k.shape[1], q.shape[1] // max(k.shape[1], 1), *k.shape[2:3])
     dk, dv = (x.reshape(*shared, x.shape[3]).sum(2) for x in (dk, dv))
-    return np.concatenate([dq.ravel(), dk.ravel(), dv.ravel()]).astype(node.dtype.numpy)
+    return np.concatenate([x.ravel() for x in (*dq, dk, dv)]).astype(node.dtype.numpy)
 
 
 def _batch(node: Node, inputs: tuple[Node, ...], batched: tuple[bool, ...], size: int) -> Node:
@@ -110,7 +124,7 @@ def _batch(node: Node, inputs: tuple[Node, ...], batched: tuple[bool, ...], size
         outputs = size_of(merged[0].shape[:3]) * merged[2].shape[3]
         sizes = [outputs, flat.size - outputs]
     else:
-        sizes = [x.size for x in merged[:3]]
+        sizes = [*[merged[0].size] * node.attrs[3], *[x.size for x in merged[1:3]]]
     found, start = [], 0
     for count in sizes:
         part = movement.slice(flat, (start,), (start + count,), (1,))
@@ -127,8 +141,9 @@ ATTENTION = register(Op(
 ))  # fmt: skip
 ATTENTION_GRADIENT = register(Op(
     "attention_gradient", "attention", _infer_gradient, _gradient_reference, NoDerivative(_WHY), _batch, "attention",
-    0.0, ("scale", "low", "high"),
-    "of q, k, v, what attention gave, the cotangent of its output, and the mask: the cotangents of q, k and v, flat",
+    0.0, ("scale", "low", "high", "splits"),
+    "of q, k, v, what attention gave, the cotangent of its output, and the mask: the cotangents of q, k and v, flat; "
+    "that of q in ``splits`` parts to be summed, by as many ranges of keys",
 ))  # fmt: skip
 
 
@@ -149,9 +164,24 @@ def attention_gradient(
     """The cotangents of q, k and v; a program computes what attention gave once for both."""
     flat = _flat(q, k, v, mask, scale, low, high)
     inputs = (q, k, v, flat, cotangent) if mask is None else (q, k, v, flat, cotangent, mask)
-    found = bind(ATTENTION_GRADIENT, inputs, (float(scale), low, high))
+    count = splits(q, k)
+    found = bind(ATTENTION_GRADIENT, inputs, (float(scale), low, high, count))
     parts, start = [], 0
-    for x in (q, k, v):
-        parts.append(movement.reshape(movement.slice(found, (start,), (start + x.size,), (1,)), x.shape))
-        start += x.size
+    for shape in ((count, *q.shape), k.shape, v.shape):
+        stop = start + size_of(shape)
+        parts.append(movement.reshape(movement.slice(found, (start,), (stop,), (1,)), shape))
+        start = stop
+    parts[0] = reduce_sum(parts[0], (0,)) if count > 1 else movement.reshape(parts[0], q.shape)
     return parts
+
+
+def splits(q: Node, k: Node) -> int:
+    """In how many ranges of keys the gradient is computed, each of which is a task for every head of keys."""
+    heads = k.shape[0] * k.shape[1]
+    most = min(k.shape[2] // LEAST_KEYS, MOST_PARTIAL // max(q.size * q.dtype.itemsize, 1))
+    return max(1, min(-(-TASKS // max(heads, 1)), most))
+
+
+def split_keys(keys: int, count: int) -> int:
+    """The keys of each of ``count`` ranges but the last ones, which may have fewer."""
+    return -(-keys // count)

@@ -30,6 +30,7 @@ SHAPES = [
     (1, 2, 1, 3, 900, 64, 64, None, 898),
     (1, 2, 2, 40, 30, 8, 8, 20, 25),  # queries without any key
     (1, 6, 2, 17, 600, 15, 17, None, None),
+    (1, 2, 1, 50, 1500, 12, 20, None, 1451),  # keys in parts
 ]
 
 
@@ -165,8 +166,24 @@ def test_empty_extents(batch, queries, keys):
         np.testing.assert_array_equal(got, np.zeros_like(like))
 
 
-def test_the_same_bits_on_any_number_of_threads():
-    same_bits(lambda: check((2, 4, 2, 500, 700, 32, 32, None, 201), "float32"))
+@pytest.mark.parametrize(
+    "shape", [(2, 4, 2, 500, 700, 32, 32, None, 201), (1, 1, 1, 90, 2000, 16, 16, -300, 1900)], ids=str
+)
+def test_the_same_bits_on_any_number_of_threads(shape):
+    same_bits(lambda: check(shape, "float32"))
+
+
+@pytest.mark.parametrize("slope", [0.01, 0.1, 3.0, -3.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_scores_that_grow_with_the_keys(dtype, slope):
+    """A little, so that what is taken from them stays, and so much that all earlier weights vanish."""
+    keys = 1300
+    q, k = np.ones((1, 1, 20, 1)), slope * np.arange(keys)[:, None] * np.ones((1, 1, 1, 1))
+    v = np.random.default_rng(0).standard_normal((1, 1, keys, 5))
+    arrays = [x.astype(dtype) for x in (q, k, v, np.ones((1, 1, 20, 5)))]
+    (got,) = results(lambda q, k, v, _, given: (attention(q, k, v, given, 1.0, None, None),), arrays)
+    tolerance = 1e-4 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(got, definition(arrays, None, None, 1.0)[0], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(

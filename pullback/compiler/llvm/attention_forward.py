@@ -79,8 +79,8 @@ class ForwardLibrary(AttentionLibrary):
             if self.mask == "add":
                 compare_all()
                 return
-            excess = b.mul(b.load_scalar(dtype, "%query"), b.load_scalar(dtype, "%key"))
-            excess = b.first(b.sub(excess, b.load_scalar(dtype, "%largest")))
+            bound = b.mul(b.load_scalar(dtype, "%query"), b.load_scalar(dtype, "%key"))
+            excess = b.first(b.sub(bound, b.load_scalar(dtype, "%largest")))
             limit = b.first(b.const(HEADROOM, self.register))
             f.when(f.emit(f"fcmp ugt {LLVM_TYPE[self.register]} {excess}, {limit}"), compare_all)
 

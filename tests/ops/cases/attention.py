@@ -24,8 +24,8 @@ def forward(low, high):
     return lambda *nodes: bind(ATTENTION, nodes, (0.5, low, high))
 
 
-def gradient(low, high):
-    return lambda *nodes: bind(ATTENTION_GRADIENT, nodes, (0.5, low, high))
+def gradient(low, high, splits=1):
+    return lambda *nodes: bind(ATTENTION_GRADIENT, nodes, (0.5, low, high, splits))
 
 
 def with_output(q, k, v, cotangent, *mask):
@@ -48,4 +48,5 @@ CASES = [
     Case("attention_gradient", gradient(None, 3), with_output(*SMALL), note="causal"),
     Case("attention_gradient", gradient(-2, 4), with_output(*GROUPED, CHOICE), note="choice"),
     Case("attention_gradient", gradient(None, None), with_output(*GROUPED, ADDED), note="added"),
+    Case("attention_gradient", gradient(None, 4, 4), with_output(*GROUPED), note="splits"),
 ]
