@@ -49,6 +49,31 @@ def test_every_small_extent(dtype):
         assert_close(product(a, b, "mk,kn->mn"), a, b, dtype, "mk,kn->mn")
 
 
+@pytest.mark.parametrize("extent", range(1, 18))
+def test_gradients_of_every_small_extent(extent):
+    """Of a batch of products by both operands, and the derivative of those, in float64."""
+    rng = np.random.default_rng(extent)
+    other, third = 18 - extent, 1 + 5 * extent % 17
+
+    def derivatives(a, b, ct, da, db):
+        value, pull = pb.vjp(lambda a, b: pb.einsum("bmk,bnk->nbm", a, b), a, b)
+        by_a, by_b = pull(ct)
+        second = pb.grad(lambda a, b: (lambda g: pb.sum(g[0] * da) + pb.sum(g[1] * db))(
+            pb.vjp(lambda a, b: pb.einsum("bmk,bnk->nbm", a, b), a, b)[1](ct)), argnums=(0, 1))(a, b)  # fmt: skip
+        return value, by_a, by_b, *second
+
+    compiled = pb.jit(derivatives)
+    for m, n, k in itertools.permutations((extent, other, third)):
+        a, b, da, db = (rng.standard_normal((2, rows, k)) for rows in (m, n, m, n))
+        ct = rng.standard_normal((n, 2, m))
+        wanted = [
+            np.einsum("bmk,bnk->nbm", a, b), np.einsum("nbm,bnk->bmk", ct, b), np.einsum("nbm,bmk->bnk", ct, a),
+            np.einsum("nbm,bnk->bmk", ct, db), np.einsum("nbm,bmk->bnk", ct, da),
+        ]  # fmt: skip
+        for got, want in zip(compiled(a, b, ct, da, db), wanted, strict=True):
+            np.testing.assert_allclose(np.asarray(got), want, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("dtype", list(UNIT))
 @pytest.mark.parametrize("seed", range(6))
 def test_random_shapes_transposes_and_strides(dtype, seed):

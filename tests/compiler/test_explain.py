@@ -12,6 +12,7 @@ import pullback as pb
 from pullback import nn, optim
 from pullback.compiler import explain
 from pullback.compiler import program as program_module
+from pullback.compiler.llvm.target import host
 from pullback.errors import ArgumentError
 
 
@@ -54,6 +55,25 @@ def test_products_host_calls_and_gathers() -> None:
     assert product.written == 30 * 20 * 8
     assert any("gather" in step.computes for step in found.steps)
     np.testing.assert_allclose(np.asarray(found.result), np.sort(a @ b, axis=0)[[3, 1]])
+
+
+@pytest.mark.skipif(not host().is_x86, reason="other processors' baseline has a fused multiply-add")
+def test_where_the_engine_has_no_tile_blas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULLBACK_TARGET", "generic128")
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 40, 30)), rng.standard_normal((30, 3, 20))
+    x, w = rng.standard_normal((2, 3, 9, 9)), rng.standard_normal((4, 3, 3, 3))
+
+    def function(a: Any, b: Any, x: Any, w: Any) -> Any:
+        return pb.einsum("bmk,kbn->bmn", a, b), pb.grad(lambda w: pb.sum(nn.conv2d(x, w, stride=2) ** 2))(w)
+
+    found = pb.explain(function)(a, b, x, w)
+    products = [step for step in found.steps if step.kind == "product"]
+    assert len(products) == 3
+    assert all(step.computes == "float64 by BLAS" for step in products)
+    monkeypatch.delenv("PULLBACK_TARGET")
+    for value, other in zip(found.result, function(*map(pb.asarray, (a, b, x, w))), strict=True):
+        np.testing.assert_allclose(np.asarray(value), np.asarray(other), rtol=1e-11)
 
 
 def test_a_training_step_is_explained_and_happens_once() -> None:
