@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..compiler import options
 from ..errors import ArgumentError, NonFiniteError, TraceError
@@ -25,6 +25,7 @@ from .programs import Programs
 Backend = Literal["compiled", "reference"]
 
 MAX_GRAPH = 1000  # nodes in one program; a longer pending graph is cut
+_MAX_LASTING = 64  # settings, one after the other, that may be about to be entered: of as many threads
 MAX_CACHED = 1 << 16  # nodes in the programs that are kept, in each of two generations: some 130 MB in all
 
 
@@ -44,18 +45,84 @@ class Mode:
 
 Kinds = Literal["nan", "nonfinite"]
 
-_modes: dict[tuple[Backend, Kinds | None, frozenset[str], Precision], Mode] = {}
-
-
-def _set(backend: Backend, looks_for: Kinds | None, matmul_precision: Precision) -> None:
-    global _mode
-    key = backend, looks_for, options.disabled(), matmul_precision
-    _mode = _modes.setdefault(key, Mode(*key))
-
+_modes: dict[tuple[Any, ...], Mode] = {}
 
 _mode: Mode
-_set("compiled", None, "highest")
-options.watch(lambda: _set(_mode.backend, _mode.looks_for, _mode.matmul_precision))
+_mode_lock = open_after_fork(threading.Lock())
+
+
+def _set(field: str, value: Any) -> None:
+    """Change one field of the mode; its lock is held."""
+    global _mode
+    fields = {**vars(_mode), field: value}
+    _mode = _modes.setdefault(tuple(fields.values()), Mode(**fields))
+
+
+_mode = Mode("compiled", None, options.disabled(), "highest")
+_modes[tuple(vars(_mode).values())] = _mode
+
+
+def _set_passes() -> None:
+    with _mode_lock:
+        _set("without", options.disabled())
+
+
+options.watch(_set_passes)
+
+
+class Setting:
+    """A field of the mode from here on, or as a context manager until the end of the context, in all threads.
+
+    What counts is the latest that has not ended: contexts of several threads may overlap.
+    """
+
+    _field: ClassVar[str]
+    _in_force: ClassVar[list[Setting]]  # the latest last
+
+    def __init_subclass__(cls, field: str) -> None:
+        cls._field = field
+        cls._in_force = []
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._entered = 0  # how many contexts of it are open
+        with _mode_lock:
+            settings = self._in_force
+            # One that lasts counts no more once another follows it; but that one may be about to be entered.
+            if len(settings) > _MAX_LASTING and not any(setting._entered for setting in settings[-_MAX_LASTING:]):
+                del settings[-_MAX_LASTING]
+            if not settings:
+                settings.append(self._default(getattr(_mode, self._field)))
+            settings.append(self)
+            _set(self._field, value)
+
+    @classmethod
+    def _default(cls, value: Any) -> Setting:
+        setting = object.__new__(cls)
+        setting._value, setting._entered = value, 0
+        return setting
+
+    def __enter__(self) -> None:
+        with _mode_lock:
+            if not self._entered and self in self._in_force:
+                self._in_force.remove(self)
+            self._in_force.append(self)
+            self._entered += 1
+            _set(self._field, self._value)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with _mode_lock:
+            settings = self._in_force
+            place = len(settings) - 1 - settings[::-1].index(self)
+            del settings[place]
+            while len(settings) > place and not settings[place]._entered:
+                del settings[place]  # made inside the context
+            self._entered -= 1
+            _set(self._field, settings[-1]._value)
+
+
 _lock = open_after_fork(threading.RLock())
 _programs = Programs(MAX_CACHED)
 
@@ -67,7 +134,8 @@ def set_backend(name: Backend) -> None:
     """
     if name not in ("compiled", "reference"):
         raise ArgumentError(f"set_backend: {name!r} is neither 'compiled' nor 'reference'")
-    _set(name, _mode.looks_for, _mode.matmul_precision)
+    with _mode_lock:
+        _set("backend", name)
 
 
 def get_backend() -> Backend:
@@ -80,7 +148,7 @@ def looks_for() -> Kinds | None:
     return _mode.looks_for
 
 
-class debug_nans:
+class debug_nans(Setting, field="looks_for"):
     """Find the first op that produced a NaN or an infinity, and name the user's line.
 
     ``pb.debug_nans()`` or ``pb.debug_nans(True)`` turns it on from there on, ``pb.debug_nans(False)`` off; as a context
@@ -105,19 +173,10 @@ class debug_nans:
     def __init__(self, on: bool = True, inf: bool = True) -> None:
         if not isinstance(on, bool) or not isinstance(inf, bool):
             raise ArgumentError(f"debug_nans: on and inf are True or False, got {on!r} and {inf!r}")
-        self._before = _mode.looks_for
-        _set(_mode.backend, ("nonfinite" if inf else "nan") if on else None, _mode.matmul_precision)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        _set(_mode.backend, self._before, _mode.matmul_precision)
+        super().__init__(("nonfinite" if inf else "nan") if on else None)
 
 
-class set_matmul_precision:
+class set_matmul_precision(Setting, field="matmul_precision"):
     """Choose what products of float32 are made with from here on, in all threads.
 
     "highest" (the default): float32 as it is. "bf16": the operands are rounded to bfloat16, which leaves 8 of 24 bits
@@ -136,16 +195,7 @@ class set_matmul_precision:
     def __init__(self, precision: Precision) -> None:
         if precision not in ("highest", "bf16"):
             raise ArgumentError(f"set_matmul_precision: {precision!r} is neither 'highest' nor 'bf16'")
-        self._before = _mode.matmul_precision
-        _set(_mode.backend, _mode.looks_for, precision)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        _set(_mode.backend, _mode.looks_for, self._before)
+        super().__init__(precision)
 
 
 def get_matmul_precision() -> Precision:
