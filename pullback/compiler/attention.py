@@ -13,8 +13,7 @@ from ..runtime.driver import Launch, get_num_threads
 from .contraction import Operand, narrow
 from .llvm.attention import attention_ir, attention_name
 from .llvm.attention_parts import GROUPS, LOG2_E, PARAMETERS
-from .llvm.contraction import group_words
-from .llvm.packing import tile_for
+from .llvm.packing import group_words, tile_for
 from .llvm.target import Target
 from .llvm.values import STORAGE_SIZE
 from .products import Axis, collapsed, rounded_up

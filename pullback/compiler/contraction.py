@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..runtime import blas
 from .blockwise import BlockCall, Lead
-from .llvm.contraction import MAX_AXES
+from .llvm.packing import MAX_AXES
 from .products import DTYPES, NARROW, Axis, Product, collapsed, extent_of, has_tile, product_launch
 from .values import Value
 from .views import row_major

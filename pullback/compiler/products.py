@@ -13,9 +13,10 @@ from ..errors import CompileError
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .blockwise import BlockCall, Lead
+from .llvm.block_loops import ACROSS, DIRECT, PACKED
 from .llvm.blockwise import CALL
-from .llvm.contraction import ACROSS, DIRECT, PACKED, contraction_ir, function_name, group_words
-from .llvm.packing import Tile, steps_in_lane, sum_dtype_of, tile_for
+from .llvm.contraction import contraction_ir, function_name
+from .llvm.packing import Tile, group_words, steps_in_lane, sum_dtype_of, tile_for
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 

@@ -9,8 +9,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from .contraction import ContractionLibrary, group_words
+from .contraction import ContractionLibrary
 from .function import Function, Scalar
+from .packing import GROUP_WORDS
 from .target import Target
 from .values import LLVM_TYPE, Value
 
@@ -36,7 +37,6 @@ PARAMETERS = (
 LOG2_E = math.log2(math.e)  # scores are multiplied by it, for exponentials to base 2
 #: Of items (batch and heads of keys): strides of q, k and v; then of the mask. Of rows: strides of q and the mask.
 GROUPS = ("items", "item_masks", "rows")
-_GROUP_WORDS = len(group_words([]))
 
 
 class AttentionLibrary(ContractionLibrary):
@@ -195,7 +195,7 @@ class AttentionLibrary(ContractionLibrary):
     def start(self, f: Function) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
         """Parameters, addresses of the groups, and of the places in the scratch, whose tables of columns are filled."""
         p = {name: f.word("%params", i) for i, name in enumerate(PARAMETERS)}
-        groups = {name: f.at("%params", 8 * (len(PARAMETERS) + i * _GROUP_WORDS)) for i, name in enumerate(GROUPS)}
+        groups = {name: f.at("%params", 8 * (len(PARAMETERS) + i * GROUP_WORDS)) for i, name in enumerate(GROUPS)}
         space = {name[3:]: f.at("%scratch", p[name]) for name in PARAMETERS if name.startswith("at_")}
         longest = f.max(f.max(p["depth"], p["width"]), f.max(p["part"], p["key_block"]))
         step = self.tile.columns * self.sum_size

@@ -14,6 +14,17 @@ from .panels import Panel
 from .target import Target
 from .values import REGISTER, STORAGE_SIZE, Value
 
+MAX_AXES = 6  # of a group of axes
+GROUP_WORDS = 1 + 4 * MAX_AXES  # count; for each axis its extent and up to three strides in bytes
+
+
+def group_words(axes: list[tuple[int, ...]]) -> list[int]:
+    """A group as parameters: for each axis, outermost first, its extent and its strides in bytes."""
+    words = [len(axes)]
+    for axis in axes:
+        words += [*axis, *[0] * (4 - len(axis))]
+    return words + [0] * (GROUP_WORDS - len(words))
+
 
 @dataclass(frozen=True)
 class Tile:
