@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from tests.threads import same_bits
 
 DTYPES = [np.float32, np.float64, np.float16, np.int8, np.uint16, np.int64, np.bool_]
 SLICES = [np.s_[:, ::2], np.s_[:, 1::2], np.s_[:, ::-1], np.s_[:, ::-2], np.s_[:, ::3], np.s_[::-1, 1::2]]
@@ -53,3 +54,20 @@ def test_every_other_element_is_no_gather():
     loop, tail = found.steps[0].texts["llvm"].split("getelementptr i8", 1)
     assert "shufflevector" in loop + tail
     assert tail.index("shufflevector") < tail.index("masked.gather.")  # which only the tail needs
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7, 6), (9, 13, 41, 7), (2, 1, 130, 33), (17, 2, 3, 4, 100)])
+def test_loops_around_short_rows_are_counted_on_from_any_task(shape):
+    """Chunks begin in the middle of all loops; what is computed depends on where in them it is."""
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    axes = (*reversed(range(len(shape) - 1)), len(shape) - 1)
+    count = np.arange(x.shape[axes[1]], dtype=np.float32).reshape(-1, *[1] * (len(shape) - 2))
+
+    def function(t):
+        moved = pb.permute_dims(t, axes)
+        return moved * pb.arange(count.size).reshape(count.shape), pb.sum(moved.astype(pb.float64), axis=-1)
+
+    wide = x.transpose(axes)
+    got, summed = same_bits(lambda: pb.jit(function)(x))
+    np.testing.assert_array_equal(got, wide * count)
+    np.testing.assert_allclose(summed, wide.sum(-1, dtype=np.float64), rtol=1e-12, atol=1e-12)

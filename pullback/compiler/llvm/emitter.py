@@ -18,7 +18,7 @@ from ..expressions import expression_arguments, expression_dtype
 from ..loops import KNOWN_STEPS, Kernel
 from ..stages import outer_expressions, uniform_expressions
 from .builder import VectorBuilder
-from .function import Code
+from .function import Code, Scalar
 from .layout import ParameterLayout, main_width, unroll
 from .scalar import emit as emit_instruction
 from .scans import Carries, Scan
@@ -244,6 +244,29 @@ class KernelEmitter(Code[_Builder]):
         ends = self.add("%lo", "%hi")
         last = self.sub(ends, 1)
         self.loop("%lo", "%hi", 1, lambda i: body(self.sub(last, i)))
+
+    def walk_tasks(self, loops: list[int], body: Callable[[dict[int, str]], None]) -> None:
+        """The tasks from ``%lo`` to ``%hi``, each given the variables of ``loops``, which are counted on from task to
+        task: where a task is a few vectors, the divisions of ``split_task`` take longer than its work."""
+        if len(loops) < 2 or self.kernel.reverse:
+            self.tasks(lambda number: body(self.split_task(number, loops)))
+            return
+        counters = {dim: self.variable() for dim in loops}
+        for dim, first in self.split_task("%lo", loops).items():
+            self.set(counters[dim], first)
+
+        def task(_: str) -> None:
+            indices = {dim: self.get(counter) for dim, counter in counters.items()}
+            body(indices)
+            step: Scalar = 1
+            for dim in reversed(loops[1:]):
+                following = self.add(indices[dim], step)
+                is_over = self.test("eq", following, self.parameter(self.layout.extents[dim]))
+                self.set(counters[dim], self.choose(is_over, 0, following))
+                step = self.flag(is_over)
+            self.set(counters[loops[0]], self.add(indices[loops[0]], step))
+
+        self.tasks(task)
 
     def split_task(self, task: str, loops: list[int]) -> dict[int, str]:
         """The variables of ``loops``, outermost first, in task number ``task``."""

@@ -95,12 +95,11 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
             run(bases, {}, "%lo", "%hi")
             return
 
-        def task(number: str) -> None:
-            indices = self.split_task(number, grid)
+        def task(indices: dict[int, str]) -> None:
             extent = self.parameter(self.layout.extents[self.kernel.vector_loop])
             run(self.advance(bases, indices), indices, "0", extent)
 
-        self.tasks(task)
+        self.walk_tasks(grid, task)
 
     def _unless_in_place(self, bases: list[str]) -> None:
         """Leave if a copy would go over what it copies: a state that a scatter then changes where it lies. (Nothing
@@ -130,8 +129,7 @@ class KernelWriter(FoldEmitter, SideEmitter, ScatterEmitter):
         bases = self.bases()
         kernel = self.kernel
 
-        def task(number: str) -> None:
-            indices = self.split_task(number, kernel.grid_loops)
+        def task(indices: dict[int, str]) -> None:
             pointers = self.advance(bases, indices)
             extents = self.row_extents(indices)
             here = Point(pointers, None, indices, None)

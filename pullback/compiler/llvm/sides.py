@@ -17,11 +17,12 @@ from .values import REGISTER, STORAGE_SIZE, Value
 class SideEmitter(KernelEmitter):
     """Adds partial sums of columns to the emitter."""
 
-    def tasks_of_rows(self, row: Callable[[str], None], bases: list[str]) -> None:
-        """Tasks that are one row each, or ``SIDE_ROWS`` of them where partial sums are taken."""
+    def tasks_of_rows(self, row: Callable[[dict[int, str]], None], bases: list[str]) -> None:
+        """Tasks that are one row each, or ``SIDE_ROWS`` of them where partial sums are taken. ``row`` is given the
+        variables of the loops over rows."""
         kernel = self.kernel
         if not kernel.sides:
-            self.tasks(row)
+            self.walk_tasks(kernel.grid_loops, row)
             return
         self.b.declares["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
 
@@ -31,7 +32,7 @@ class SideEmitter(KernelEmitter):
             start = self.mul(number, SIDE_ROWS)
             stop = self.add(start, SIDE_ROWS)
             stop = self.emit(f"call i64 @llvm.smin.i64(i64 {stop}, i64 {self._product(kernel.grid_loops)})")
-            self.loop(start, stop, 1, row)
+            self.loop(start, stop, 1, lambda i: row(self.split_task(i, kernel.grid_loops)))
             line = self.mul(number, length)
             self._over_row(length, lambda place, mask: self._flush(bases, line, place, mask))
 
