@@ -1,5 +1,8 @@
 """How a contraction is cut into tasks for the engine's native functions (see llvm/contraction.py).
 
+contraction.py says what is multiplied; ``product_launch`` chooses the blocks, and which operands are packed, and writes
+the launch's parameters.
+
 Blocks of C are tasks. An element of C is summed in the same order whatever the blocks of m and n are, so these may
 depend on the number of threads; the blocks of k depend on k alone.
 """
@@ -56,6 +59,11 @@ class Product:
     n: list[Axis]
     k: list[Axis]
 
+    @property
+    def extents(self) -> tuple[int, int, int, int]:
+        """m, n, k, and the number of products."""
+        return extent_of(self.m), extent_of(self.n), extent_of(self.k), extent_of(self.batch)
+
 
 def collapsed(axes: list[Axis]) -> list[Axis]:
     """The same positions with as few axes as possible; of some axes, one at least."""
@@ -104,76 +112,122 @@ def product_launch(
 
     follow: the kernel that goes over C.   leads: those that compute A and B, whose slots then hold 0.
     """
-    m, n, k, batch = (extent_of(axes) for axes in (product.m, product.n, product.k, product.batch))
+    m, n, k, batch = product.extents
     if 0 in (m, n, batch):
         return Launch(_function(product.dtype, product.result, target), (), 0, 1)
-    size = STORAGE_SIZE[product.dtype]
-    sum_dtype, steps = sum_dtype_of(product.dtype), steps_in_lane(product.dtype, target)
-    widened = sum_dtype != product.dtype
-    sum_size = STORAGE_SIZE[sum_dtype]
-    tile = tile_for(target, sum_dtype)
-    single = {name: len(getattr(product, name)) == 1 for name in "mnk"}
-    (_, a_row, c_row), (_, b_column, c_column), (_, a_k, _) = product.m[-1], product.n[-1], product.k[-1]
-    c_direct = single["m"] and single["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
-    c_direct = c_direct and not (follow is not None and follow.only)
-    whole_rows = follow is not None and follow.whole
-    joined = whole_rows or any(lead is not None for lead in leads)
-    m_block, n_block = _blocks(m, n, k, batch, tile, whole_rows, joined)
-    k_block = _k_block(m, k, steps)
-    depth = -(-k_block // steps)
-    row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (depth * sum_size) // tile.rows * tile.rows))
-    # An operand that is read once or twice, or that the caches hold, is not worth packing.
-    a_direct = not widened and single["m"] and single["k"] and (k == 1 or a_k == size)
-    a_direct = a_direct and (n_block <= 8 * tile.columns or m * k * size <= SMALL_BYTES)
-    lead_a, lead_b = leads
-    if lead_a is not None:
-        a_direct = not widened and lead_a.is_along_k
-    few_times = n_block <= (8 if abs(a_k) <= NEAR_ROWS_BYTES else 4) * tile.columns
-    a_across = few_times and lead_a is None and not widened and single["m"] and single["k"] and a_row == size
-    a_access = DIRECT if a_direct else ACROSS if a_across else PACKED
-    # Of B, panels whose columns follow each other, as the native code finds out.
-    b_in_order = b_column == size if lead_b is None else not lead_b.is_along_k
-    b_direct = not widened and b_in_order and m_block <= (16 if n * k * size <= SMALL_BYTES else 8) * tile.rows
-    b_in_place = b_direct and lead_b is None and single["n"] and n % tile.columns == 0
-    calls = [found.call for found in leads if found is not None] + ([] if follow is None else [follow])
-    places, scratch = {}, 0
-    for name, nbytes in (
-        ("a", 0 if a_direct else (row_block + tile.rows + tile.few_rows) * depth * sum_size),
-        ("b", 0 if b_in_place else rounded_up(n_block, tile.columns) * depth * sum_size),
-        ("rows", (row_block + 2 * tile.rows) * 8),
-        ("columns", (n_block + tile.columns) * 8),
-        ("out", n_block * 8),
-        ("ka", k_block * 8),
-        ("kb", k_block * 8),
-        ("panels", 8 * (n_block // tile.columns + 1)),
-        ("lines", k_block * 8),
-        ("c", 0 if c_direct else (row_block if k_block >= k else m_block) * n_block * sum_size),
-        ("lead_a", 0 if lead_a is None else lead_a.block_bytes(row_block, k_block)),
-        ("lead_b", 0 if lead_b is None else lead_b.block_bytes(n_block, k_block)),
-        ("call", max([8 * len(call.params) for call in calls], default=0)),
-        ("spills", max([call.scratch for call in calls], default=0)),
-    ):
-        places[name] = scratch
+    cut = _cut(product, target, follow, leads)
+    places, scratch = [], 0
+    for nbytes in _scratch_of(product, target, cut, follow, leads):
+        places.append(scratch)
         scratch += rounded_up(nbytes, 64) + 128  # a vector may be written behind a panel
-    m_blocks, n_blocks = -(-m // m_block), -(-n // n_block)
+    m_blocks, n_blocks = -(-m // cut.m_block), -(-n // cut.n_block)
+    (_, a_row, c_row), (_, a_k, _) = product.m[-1], product.k[-1]
     params = [
-        *a, *b, *c, m, n, k, m_block, n_block, m_blocks, n_blocks, k_block, row_block,
-        a_access, int(b_direct), int(c_direct), a_row, a_k, c_row, *places.values(), 0, 0,
+        *a, *b, *c, m, n, k, cut.m_block, cut.n_block, m_blocks, n_blocks, cut.k_block, cut.row_block,
+        cut.a_access, int(cut.b_direct), int(cut.c_direct), a_row, a_k, c_row, *places, 0, 0,
     ]  # fmt: skip
     at_leads = len(params) - 2
     for axes in (product.batch, product.m, product.n, product.k):
         params += group_words(axes)
-    params += [0] * len(CALL) if follow is None else follow.words(n_block * sum_size)
-    for number, (lead, free) in enumerate(zip(leads, (row_block, n_block), strict=True)):
+    sum_size = STORAGE_SIZE[sum_dtype_of(product.dtype)]
+    params += [0] * len(CALL) if follow is None else follow.words(cut.n_block * sum_size)
+    for number, (lead, free) in enumerate(zip(leads, (cut.row_block, cut.n_block), strict=True)):
         if lead is not None:
             params[at_leads + number] = len(params)
-            params += lead.words(free, k_block)
+            params += lead.words(free, cut.k_block)
     total = batch * m_blocks * n_blocks
-    task_flops = 2 * min(m, m_block) * min(n, n_block) * k
+    task_flops = 2 * min(m, cut.m_block) * min(n, cut.n_block) * k
     chunk_flops = CHUNK_FLOPS if 2 * m * n * k * batch > 8 * CHUNK_FLOPS else MIN_TASK_FLOPS
     grain = max(1, min(total, chunk_flops // task_flops))
     weight = min(1.0, grain * task_flops / CHUNK_FLOPS)
     return Launch(_function(product.dtype, product.result, target), params, total, grain, scratch, weight=weight)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The blocks of a product: ``m_block`` by ``n_block`` of C are a task, which sums ``k_block`` steps at a time, of
+    ``row_block`` rows of A.
+
+    depth: lanes of a panel for a block of k.   a_access: see llvm/block_loops.py.
+    b_direct: panels of B whose columns follow each other are read in place; b_in_place: all of them.
+    c_direct: sums are written to C as they are.
+    """
+
+    m_block: int
+    n_block: int
+    k_block: int
+    row_block: int
+    depth: int
+    a_access: int
+    b_direct: bool
+    b_in_place: bool
+    c_direct: bool
+
+
+def _cut(
+    product: Product, target: Target, follow: BlockCall | None, leads: tuple[Lead | None, Lead | None]
+) -> _Cut:
+    """Blocks, and whether operands are packed: one that is read once or twice, or that the caches hold, is not."""
+    m, n, k, batch = product.extents
+    size = STORAGE_SIZE[product.dtype]
+    sum_dtype, steps = sum_dtype_of(product.dtype), steps_in_lane(product.dtype, target)
+    is_widened = sum_dtype != product.dtype
+    sum_size = STORAGE_SIZE[sum_dtype]
+    tile = tile_for(target, sum_dtype)
+    has_one = {name: len(getattr(product, name)) == 1 for name in "mnk"}  # axis
+    (_, a_row, _), (_, b_column, c_column), (_, a_k, _) = product.m[-1], product.n[-1], product.k[-1]
+    lead_a, lead_b = leads
+    whole_rows = follow is not None and follow.whole
+    is_joined = whole_rows or lead_a is not None or lead_b is not None
+    m_block, n_block = _blocks(m, n, k, batch, tile, whole_rows, is_joined)
+    k_block = _k_block(m, k, steps)
+    depth = -(-k_block // steps)
+    row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (depth * sum_size) // tile.rows * tile.rows))
+
+    c_direct = has_one["m"] and has_one["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
+    c_direct = c_direct and not (follow is not None and follow.only)
+    reads_a = not is_widened and has_one["m"] and has_one["k"]
+    a_direct = reads_a and (k == 1 or a_k == size)
+    a_direct = a_direct and (n_block <= 8 * tile.columns or m * k * size <= SMALL_BYTES)
+    if lead_a is not None:
+        a_direct = not is_widened and lead_a.is_along_k
+    few_times = n_block <= (8 if abs(a_k) <= NEAR_ROWS_BYTES else 4) * tile.columns
+    a_across = few_times and lead_a is None and reads_a and a_row == size
+    # Of B, panels whose columns follow each other, as the native code finds out.
+    b_in_order = b_column == size if lead_b is None else not lead_b.is_along_k
+    b_direct = not is_widened and b_in_order and m_block <= (16 if n * k * size <= SMALL_BYTES else 8) * tile.rows
+    b_in_place = b_direct and lead_b is None and has_one["n"] and n % tile.columns == 0
+    a_access = DIRECT if a_direct else ACROSS if a_across else PACKED
+    return _Cut(m_block, n_block, k_block, row_block, depth, a_access, b_direct, b_in_place, c_direct)
+
+
+def _scratch_of(
+    product: Product, target: Target, cut: _Cut, follow: BlockCall | None, leads: tuple[Lead | None, Lead | None]
+) -> list[int]:
+    """Bytes of each part of the scratch, in the order of the parameters ``at_a`` to ``at_spills``."""
+    sum_dtype = sum_dtype_of(product.dtype)
+    tile, sum_size = tile_for(target, sum_dtype), STORAGE_SIZE[sum_dtype]
+    row_block, n_block, k_block = cut.row_block, cut.n_block, cut.k_block
+    c_rows = row_block if k_block >= product.extents[2] else cut.m_block
+    a_rows = row_block + tile.rows + tile.few_rows
+    lead_a, lead_b = leads
+    calls = [found.call for found in leads if found is not None] + ([] if follow is None else [follow])
+    return [
+        0 if cut.a_access == DIRECT else a_rows * cut.depth * sum_size,  # a
+        0 if cut.b_in_place else rounded_up(n_block, tile.columns) * cut.depth * sum_size,  # b
+        (row_block + 2 * tile.rows) * 8,  # rows
+        (n_block + tile.columns) * 8,  # columns
+        n_block * 8,  # out
+        k_block * 8,  # ka
+        k_block * 8,  # kb
+        8 * (n_block // tile.columns + 1),  # panels
+        k_block * 8,  # lines
+        0 if cut.c_direct else c_rows * n_block * sum_size,  # c
+        0 if lead_a is None else lead_a.block_bytes(row_block, k_block),
+        0 if lead_b is None else lead_b.block_bytes(n_block, k_block),
+        max([8 * len(call.params) for call in calls], default=0),  # call
+        max([call.scratch for call in calls], default=0),  # spills
+    ]
 
 
 def task_blocks(dtype: str, m: int, n: int, k: int, batch: int, whole_rows: bool) -> tuple[int, int]:
