@@ -7,6 +7,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn, optim
+from tests.backends import on_backend
 
 x = pb.arange(6)
 small = pb.ones(2, dtype="int8")
@@ -50,10 +51,7 @@ def test_bad_input(name):
 @pytest.mark.parametrize("backend", ["compiled", "reference"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_numbers_beyond_a_dtype_become_infinities_without_a_warning(dtype, backend):
-    pb.set_backend(backend)
-    try:
+    with on_backend(backend):
         one = pb.ones(2, dtype=dtype)
         for result in (one * 1e300, one.at[0].set(1e300)[:1], pb.full(2, 1e300, dtype=dtype), one / (one - 1)):
             assert np.isinf(np.asarray(result, np.float32)).all() and result.dtype == one.dtype
-    finally:
-        pb.set_backend("compiled")

@@ -13,12 +13,3 @@ def chosen_backend():
     pb.set_backend(os.environ.get("PULLBACK_TEST_BACKEND", before))
     yield
     pb.set_backend(before)
-
-
-@pytest.fixture
-def reference_backend():
-    """For tests of many random cases, whose point is the API and not the compiler."""
-    before = pb.get_backend()
-    pb.set_backend("reference")
-    yield
-    pb.set_backend(before)

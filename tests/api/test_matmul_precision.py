@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -29,15 +29,6 @@ def bound(x: Any, y: Any) -> Any:
     k = x.shape[-1]
     roundings = min(k, products.MAX_K_BLOCK + k / products.MAX_K_BLOCK)
     return roundings * EPS * (np.abs(x) @ np.abs(y)) + EPS * np.abs(x @ y)
-
-
-@pytest.fixture(params=["compiled", "reference"])
-def backend(request: pytest.FixtureRequest) -> Iterator[str]:
-    pb.set_backend(request.param)
-    try:
-        yield request.param
-    finally:
-        pb.set_backend("compiled")
 
 
 # -- the error of float32 ----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import mpmath
@@ -16,15 +16,6 @@ import pullback as pb
 INF, NAN = np.inf, np.nan
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-@pytest.fixture(params=["compiled", "reference"])
-def backend(request: Any) -> Iterator[str]:
-    pb.set_backend(request.param)
-    try:
-        yield request.param
-    finally:
-        pb.set_backend("compiled")
 
 
 def values(function: Callable[..., Any], *arrays: Any) -> Any:

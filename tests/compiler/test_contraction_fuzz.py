@@ -10,42 +10,31 @@ all, always the same.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pullback as pb
 from pullback import nn
 from pullback.compiler import options
 from pullback.dtypes import by_name
+from tests.backends import on_backend
+from tests.compiler.examples import examples
 from tests.threads import same_bits
 
-MANY = int(os.environ.get("PULLBACK_FUZZ_EXAMPLES", "0"))
 EXTENTS = (1, 2, 3, 5, 8, 17, 33)
 LAYOUTS = (
     "mk,kn->mn", "mk,nk->mn", "km,kn->nm", "mk,kn->nm", "bmk,bkn->bmn", "bmk,kn->bmn", "mk,bkn->bmn", "bmk,knb->mbn",
     "mkl,lkn->mn", "kml,nlk->mn", "abk,kcd->cabd", "abkl,bklc->abc", "mk,k->m", "k,kn->n", "bk,bk->b", "k,k->",
     "m,n->mn", "bm,bn->bmn", "aak,kn->an", "akb,kcc->abc", "mk,lk->m",
 )  # fmt: skip
-
-
-def examples(count: int) -> Any:
-    return settings(
-        max_examples=MANY or count,
-        derandomize=not MANY,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def integers(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
@@ -192,15 +181,6 @@ def results_of(case: Any, chain: Any, a: Any, b: Any) -> list[Any]:
     return [value, *results]
 
 
-@contextlib.contextmanager
-def reference() -> Any:
-    pb.set_backend("reference")
-    try:
-        yield
-    finally:
-        pb.set_backend("compiled")
-
-
 def assert_same(got: list[Any], want: list[Any], tolerance: float = 0.0) -> None:
     for value, right in zip(got, want, strict=True):
         assert value.dtype is right.dtype
@@ -220,7 +200,7 @@ TYPES = ("float64", "float32", "float32", "float16", "int32", "int8", "uint8", "
 def test_products_and_what_is_made_of_them(case: Any, chain: Any, dtype: str, seed: int) -> None:
     arrays = stored(case, (dtype, dtype), seed)
     got = pb.jit(lambda a, b: results_of(case, chain, a, b))(*arrays)
-    with reference():
+    with on_backend("reference"):
         want = results_of(case, chain, *map(pb.asarray, arrays))
         pb.eval(want)
     assert_same(got, want)
@@ -235,7 +215,7 @@ def test_products_without_a_pass(case: Any, chain: Any, name: str, seed: int) ->
     arrays = stored(case, ("float32", "float32"), seed)
     with options.without(name):
         got = pb.jit(lambda a, b: results_of(case, chain, a, b))(*arrays)
-    with reference():
+    with on_backend("reference"):
         want = results_of(case, chain, *map(pb.asarray, arrays))
         pb.eval(want)
     assert_same(got, want)
@@ -258,7 +238,7 @@ def test_gradients_of_products(case: Any, chain: Any) -> None:
         return [*gradients, *along]
 
     got = pb.jit(derivatives)(*arrays)
-    with reference():
+    with on_backend("reference"):
         want = derivatives(*map(pb.asarray, arrays))
         pb.eval(want)
     assert_same(got, want)
@@ -304,7 +284,7 @@ def test_states_that_products_are_added_to(names: Any, n: int, dtype: str) -> No
         return [x, y]
 
     got = run(True)
-    with reference():
+    with on_backend("reference"):
         want = run(False)
     assert_same(got, want)
 
@@ -404,7 +384,7 @@ def test_convolutions_and_their_gradients(case: Any, dtype: str) -> None:
         return [y, *gradients]
 
     got = pb.jit(both)(*arrays)
-    with reference():
+    with on_backend("reference"):
         want = both(*map(pb.asarray, arrays))
         pb.eval(want)
     assert_same(got, want)

@@ -18,6 +18,7 @@ from pullback.compiler.llvm.contraction import contraction_ir
 from pullback.compiler.llvm.target import by_target_name, host
 from pullback.compiler.llvm.values import Value
 from pullback.errors import GradientError
+from tests.backends import on_backend
 from tests.threads import same_bits
 
 NARROW = ("int8", "uint8", "int16", "uint16")
@@ -117,12 +118,9 @@ def test_narrow_operands_are_read_as_they_are(function: Any, read: str) -> None:
     x, y = (pb.asarray(numbers(np.random.default_rng(4), (40, 40), read)) for _ in range(2))
     report = pb.explain(function)(x, y).to_json()
     assert f'"computes": "{read} by the engine' in report
-    with_reference = function(x, y).numpy()
-    pb.set_backend("reference")
-    try:
-        np.testing.assert_array_equal(function(x, y).numpy(), with_reference)
-    finally:
-        pb.set_backend("compiled")
+    found = function(x, y).numpy()
+    with on_backend("reference"):
+        np.testing.assert_array_equal(function(x, y).numpy(), found)
 
 
 def test_without_a_tile_they_are_sums_of_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.compiler import options, products
+from tests.backends import on_backend
 from tests.threads import same_bits
 
 pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
@@ -20,15 +20,6 @@ MANY_X, MANY_W = rng.standard_normal((3, 70, 50)), rng.standard_normal((3, 50, 9
 HEADS = rng.standard_normal((2, 30, 4, 20))
 TALL_X, WIDE_W = rng.standard_normal((650, 800)), rng.standard_normal((800, 400))
 ROWS = rng.integers(-70, 70, 130)
-
-
-@contextlib.contextmanager
-def reference():
-    pb.set_backend("reference")
-    try:
-        yield
-    finally:
-        pb.set_backend("compiled")
 
 
 def report_of(function, *arrays):
@@ -92,7 +83,7 @@ def test_leaders_compute_what_they_would_by_themselves(name, dtype):
     for got, want in zip(together, apart, strict=True):
         np.testing.assert_array_equal(got, want)
     wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
-    with np.errstate(all="ignore"), reference():
+    with np.errstate(all="ignore"), on_backend("reference"):
         exact = [leaf.numpy() for leaf in pb.pytree.flatten(function(*map(pb.asarray, wide)))[0]]
     tolerance = {"float64": 1e-11, "float32": 1e-4, "float16": 0.05}[np.dtype(dtype).name]
     for got, want in zip(together, exact, strict=True):
@@ -150,7 +141,7 @@ def test_a_state_that_leads_its_own_update():
         step = pb.jit(lambda update=update, state=state: state.assign(update(state, pb.asarray(square))))
         for _ in range(3):
             step()
-            with reference():
+            with on_backend("reference"):
                 want = update(pb.asarray(want), pb.asarray(square)).numpy()
         np.testing.assert_allclose(state.numpy(), want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
 
@@ -167,7 +158,7 @@ def test_gradients_through_leaders():
         return pb.sum(pb.tanh(nn.rms_norm(x[i], 50) @ nn.gelu(w)) ** 2)
 
     got = pb.jit(pb.grad(loss, argnums=(0, 1)))(X, W, ROWS)
-    with reference():
+    with on_backend("reference"):
         want = pb.grad(loss, argnums=(0, 1))(*map(pb.asarray, (X, W, ROWS)))
         pb.eval(want)
     for mine, exact in zip(got, want, strict=True):

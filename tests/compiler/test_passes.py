@@ -22,6 +22,7 @@ from pullback.errors import ArgumentError
 from pullback.graph.graph import Graph
 from pullback.runtime import evaluate
 from pullback.transforms import pytree
+from tests.backends import on_backend
 from tests.compiler import graphs, test_fuzz
 
 F = pb.nn.functional
@@ -106,12 +107,9 @@ COMPOSITES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 @cache
 def reference_of(name: str, dtype: str) -> list[np.ndarray]:
     function, arrays = COMPOSITES[name]
-    pb.set_backend("reference")
-    try:
+    with on_backend("reference"):
         result = function(*[pb.asarray(a).astype(dtype) for a in arrays])
         return [np.array(leaf) for leaf in pytree.leaves(result)]
-    finally:
-        pb.set_backend("compiled")
 
 
 @pytest.fixture

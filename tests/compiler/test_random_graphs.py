@@ -6,15 +6,16 @@ in all, always the same. They are small, and a program that runs again at other 
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pullback as pb
 from pullback.dtypes import by_name
+from tests.backends import on_backend
+from tests.compiler.examples import examples
 from tests.compiler.graphs import (
     DTYPES,
     EXTENTS,
@@ -29,19 +30,6 @@ from tests.compiler.graphs import (
     steps_in_place,
     with_special_values,
 )
-
-MANY = int(os.environ.get("PULLBACK_FUZZ_EXAMPLES", "0"))
-
-
-def examples(count: int) -> Any:
-    return settings(
-        max_examples=MANY or count,
-        derandomize=not MANY,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
 
 instructions = st.tuples(st.sampled_from(list(STEPS)), st.lists(st.integers(0, 999), min_size=2, max_size=9))
 shapes = st.lists(st.sampled_from(EXTENTS), max_size=4).map(tuple)
@@ -137,11 +125,8 @@ def test_jitted_steps_that_rebind_their_state(program: Any, inputs: Any) -> None
     """An output may take over the memory of the state that it replaces."""
     arrays = [np.array(x) for x in inputs]
     got = steps_in_place(program, arrays, True)
-    pb.set_backend("reference")
-    try:
+    with on_backend("reference"):
         expected = steps_in_place(program, arrays, True)
-    finally:
-        pb.set_backend("compiled")
     for value, right in zip(got, expected, strict=True):
         assert value.dtype == right.dtype
         np.testing.assert_array_equal(value, right)

@@ -10,6 +10,7 @@ from pullback.compiler import turn
 from pullback.compiler.loops import Access
 from pullback.compiler.program import compile_program
 from pullback.graph.graph import Graph
+from tests.backends import on_backend
 from tests.threads import same_bits
 
 F = pb.nn.functional
@@ -53,12 +54,9 @@ def test_values(name, width, rows):
     x, v, c = normal(rows, width), normal(width), normal(rows, 1)
     x[0, 0], x[1] = np.nan, -np.inf
     found = pb.jit(function)(*map(pb.asarray, (x, v, c)))
-    pb.set_backend("reference")
-    try:
+    with on_backend("reference"):
         expected = function(*map(pb.asarray, (x, v, c)))
         pb.eval(expected)
-    finally:
-        pb.set_backend("compiled")
     for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, expected)), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=1e-5)
 

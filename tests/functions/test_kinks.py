@@ -14,6 +14,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn
+from tests.backends import on_backend
 
 INF, NAN = np.inf, np.nan
 Array = np.ndarray[Any, Any]
@@ -258,8 +259,7 @@ WAYS: dict[str, Callable[[Callable[..., Any], Sequence[Any]], Sequence[Any]]] = 
 def test_table(name: str, backend: str) -> None:
     function, points, expected = TABLE[name]
     args = [pb.asarray(np.array(point, np.float64)) for point in points]
-    pb.set_backend(backend)
-    try:
+    with on_backend(backend):
         for way, derivative in WAYS.items():
             if backend == "reference" and "jit" in way:
                 continue  # recorded once more, and run by the same references
@@ -268,8 +268,6 @@ def test_table(name: str, backend: str) -> None:
                 np.testing.assert_allclose(
                     np.asarray(got), want, rtol=1e-12, atol=1e-14, err_msg=f"{name} by {way}, argument {position}"
                 )
-    finally:
-        pb.set_backend("compiled")
 
 
 # What has a second derivative at the kink, in each order of modes.

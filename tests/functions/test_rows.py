@@ -3,7 +3,6 @@ against PyTorch where that is installed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import pullback as pb
 from pullback.testing import check_grads
 from pullback.transforms import pytree
+from tests.backends import on_backend
 from tests.functions.row import Array, Row
 from tests.functions.rows import ROWS
 
@@ -19,15 +19,6 @@ SMOOTH = [row for row in ROWS if row.differentiable]
 SIZE = 3
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-@pytest.fixture
-def _reference() -> Iterator[None]:
-    pb.set_backend("reference")
-    try:
-        yield
-    finally:
-        pb.set_backend("compiled")
 
 
 def _tensors(row: Row) -> list[Any]:
@@ -49,7 +40,7 @@ def _cotangents(tree: Any, seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("row", SMOOTH, ids=str)
-def test_derivatives(row: Row, _reference: None) -> None:
+def test_derivatives(row: Row, reference_backend: None) -> None:
     positions = row.differentiable
     primals = [row.arrays[i] for i in positions]
     check_grads(row.of(positions, _tensors(row)), primals, order=row.order, rtol=row.rtol, atol=row.rtol)
@@ -77,11 +68,8 @@ def test_compiled(row: Row) -> None:
     operands = [pb.asarray(row.arrays[i]) for i in row.mapped]
     function = _derivatives(row)
     got = _arrays(pb.jit(function)(*operands))
-    pb.set_backend("reference")
-    try:
+    with on_backend("reference"):
         expected = _arrays(function(*operands))
-    finally:
-        pb.set_backend("compiled")
     for a, b in zip(got, expected, strict=True):
         assert a.dtype == b.dtype
         single = a.dtype == np.float32  # integers give the default float dtype
@@ -89,7 +77,7 @@ def test_compiled(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.mapped and row.vmap], ids=str)
-def test_vmap(row: Row, _reference: None) -> None:
+def test_vmap(row: Row, reference_backend: None) -> None:
     """vmap of value and derivatives equals a loop; and so does vmap of vmap."""
     function = _derivatives(row)
     stacks = [_others(row.arrays[i], i) for i in row.mapped]
@@ -142,7 +130,7 @@ def test_torch(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", {row.name: row for row in reversed(SMOOTH)}.values(), ids=str)
-def test_backward(row: Row, _reference: None) -> None:
+def test_backward(row: Row, reference_backend: None) -> None:
     """``backward()`` gives leaves what ``vjp`` gives, for one row of each function."""
     positions = row.differentiable
     function = row.of(positions, _tensors(row))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -30,16 +29,6 @@ GATES = {
 ALL = SMOOTH | KINKED
 
 
-@pytest.fixture(params=["reference", "compiled"])
-def _backend(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = pb.get_backend()
-    pb.set_backend(request.param)
-    try:
-        yield
-    finally:
-        pb.set_backend(before)
-
-
 def slope(function, at):  # type: ignore[no-untyped-def]
     return float(pb.grad(function)(pb.asarray(at, dtype=pb.float64)))
 
@@ -54,7 +43,7 @@ KINKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(("name", "at", "value", "derivative"), KINKS)
 def test_kinks(name, at, value, derivative):
     assert float(ALL[name](pb.asarray(at, dtype=pb.float64))) == value
@@ -85,7 +74,7 @@ def test_slopes_at_nan_are_those_of_pytorch():
     assert slope(F.leaky_relu, math.nan) == pytest.approx(0.01)
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("name", ALL)
 def test_far_out_both_derivatives_are_finite_and_right(name):
     """On each side every one of them is a line but for softsign, whose second derivative vanishes too."""
@@ -156,7 +145,7 @@ def test_gates_take_the_first_half_as_theirs():
     assert F.glu(pb.zeros((0, 4))).shape == (0, 2)
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 def test_rows_of_minus_infinity_have_no_gradient():
     x = pb.asarray([[-np.inf, -np.inf], [0.5, -np.inf], [0.5, 0.25]], dtype=pb.float64)
     weights = pb.asarray([1.0, 2.0], dtype=pb.float64)

@@ -5,9 +5,7 @@ The definition is evaluated by the NumPy references, in float64. ``PULLBACK_FUZZ
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.nn.attention import attention_definition
+from tests.backends import on_backend
 from tests.threads import same_bits
 
 EXAMPLES = max(1, int(os.environ.get("PULLBACK_FUZZ_EXAMPLES", "60")))
@@ -132,16 +131,6 @@ def poisoned(given: Setting, rng: np.random.Generator) -> list[np.ndarray]:
     return [q, k, v]
 
 
-@contextlib.contextmanager
-def references() -> Iterator[None]:
-    before = pb.get_backend()
-    pb.set_backend("reference")
-    try:
-        yield
-    finally:
-        pb.set_backend(before)
-
-
 def derived(call: Any, inputs: list[Any], cotangent: Any) -> list[np.ndarray]:
     value, pull = pb.vjp(lambda *xs: call(list(xs)), *inputs)
     return [np.asarray(x) for x in (value, *pull(cotangent))]
@@ -153,7 +142,7 @@ def close(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> Non
 
 
 def expected(given: Setting, cotangent: np.ndarray) -> list[np.ndarray]:
-    with references():
+    with on_backend("reference"):
         inputs = [pb.asarray(x) for x in given.inputs]
         return derived(lambda xs: given.call(attention_definition, xs, False), inputs, pb.asarray(cotangent))
 
@@ -200,7 +189,7 @@ def test_products_of_the_hessian_and_a_vector(seed):
         found = pb.hvp(loss, tuple(inputs), tuple(tangents))
         return [np.asarray(x) for x in (found if isinstance(found, (list, tuple)) else [found])]
 
-    with references():
+    with on_backend("reference"):
         want = product(attention_definition)
     for got, other in zip(product(nn.scaled_dot_product_attention), want, strict=True):
         close(got, other, 1e-8, str(given))

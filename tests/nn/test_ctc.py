@@ -13,6 +13,7 @@ import pullback as pb
 from pullback import nn
 from pullback.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from pullback.nn import functional as F
+from tests.backends import on_backend
 
 
 def scores(*shape, seed=0):
@@ -42,12 +43,8 @@ def by_enumeration(log_probs, labels, blank=0):
 )
 def test_against_all_alignments(frames, labels, blank, backend):
     x = 1.5 * np.random.default_rng(frames).standard_normal((frames, 3))  # not normalised: the formula does not need it
-    before = pb.get_backend()
-    pb.set_backend(backend)
-    try:
+    with on_backend(backend):
         found = F.ctc_loss(x, np.array(labels, int), frames, len(labels), blank=blank, reduction="none")
-    finally:
-        pb.set_backend(before)
     assert found.shape == ()
     np.testing.assert_allclose(float(found), by_enumeration(x, labels, blank), rtol=1e-12)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -21,16 +20,6 @@ def sample(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-@pytest.fixture(params=["reference", "compiled"])
-def _backend(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = pb.get_backend()
-    pb.set_backend(request.param)
-    try:
-        yield
-    finally:
-        pb.set_backend(before)
-
-
 def f64(*values):
     return pb.asarray(np.array(values, np.float64))
 
@@ -38,7 +27,7 @@ def f64(*values):
 # -- binary cross entropy ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 def test_bce_at_the_ends_has_the_values_and_gradients_of_pytorch():
     """Logarithms are at least -100, and the gradient divides by 1e-12 at least."""
     p, t = f64(0, 0, 1, 1, 1e-13, 1e-13, 0.5), f64(0, 1, 0, 1, 0, 1, 1)
@@ -57,7 +46,7 @@ def test_bce_outside_the_unit_interval_is_nan():
     assert np.isnan(float(F.binary_cross_entropy(f64(1.5), f64(1.0))))
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 def test_bce_with_logits_far_out_and_at_infinity():
     x, t = f64(1e4, -1e4, 1e4, -1e4, INF, -INF, INF, -800), f64(1, 0, 0, 1, 1, 0, 0, 0)
     losses = F.binary_cross_entropy_with_logits(x, t, reduction="none")
@@ -89,7 +78,7 @@ def test_bce_takes_integer_and_bool_targets():
 # -- cross entropy -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("dense", [False, True])
 def test_classes_ruled_out_by_minus_infinity(dense):
     x = np.array([[0.5, -INF, 1.0], [-INF, 0.25, -INF]])
@@ -174,7 +163,7 @@ def test_negative_weights_reverse_the_gradient():
     np.testing.assert_array_equal(gradient(0.5, 0, -1.5)[1], 0)
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 def test_all_weights_0_give_loss_0_and_gradient_0():
     x, labels = pb.asarray(sample(3, 4)), np.array([1, 0, 3])
     both = pb.value_and_grad(lambda x, w: F.masked_cross_entropy(x, labels, w), argnums=(0, 1))
@@ -215,7 +204,7 @@ def test_masked_cross_entropy_of_sequences_and_refusals():
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 def test_kinks_of_losses_of_numbers():
     zero = f64(0, 0, 0, 0)
     x = f64(0, 0.5, -0.5, 2)
@@ -230,7 +219,7 @@ def test_kinks_of_losses_of_numbers():
     np.testing.assert_array_equal(np.asarray(beyond), [1, -1, 1e-200, 0])
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 def test_kl_div_of_a_target_of_0():
     x, t = f64(-INF, -1.0, -INF), f64(0, 0.5, 0)
     for log_target, target in ((False, t), (True, f64(-INF, math.log(0.5), -INF))):
@@ -261,7 +250,7 @@ def test_gaussian_nll_ignores_its_clamp_in_the_derivative():
 # -- vectors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_backend")
+@pytest.mark.usefixtures("backend")
 def test_zero_vectors_have_finite_gradients():
     zeros, y = pb.zeros((2, 3), dtype=pb.float64), pb.asarray(sample(2, 3))
     for function in (

@@ -12,6 +12,7 @@ import pullback as pb
 from pullback import nn
 from pullback.errors import DTypeError, ShapeError
 from pullback.nn import functional as F
+from tests.backends import on_backend
 
 _GELU = math.sqrt(2.0 / math.pi)
 
@@ -253,15 +254,11 @@ def test_half_types_are_computed_in_float32(name, backend):
     """float16: e**x overflows above 11, x**3 above 40, x**2 above 255; none of it may reach the result."""
     function, formula = _HALF_CASES[name]
     x = np.array([[15, -15, 12, 300, -300, 9000, -9000, 1], [-11.5, 0.25, -3, 11.5, 20, 40, 41, 255]], np.float16)
-    before = pb.get_backend()
-    pb.set_backend(backend)
-    try:
+    with on_backend(backend):
         found = function(pb.asarray(x))
         slope = pb.grad(lambda x: pb.sum(function(x).astype(pb.float32) * weights))
         weights = np.linspace(1, 2, x.size).reshape(x.shape).astype(np.float32)
         in_half = np.asarray(slope(pb.asarray(x)), np.float32)
-    finally:
-        pb.set_backend(before)
     assert found.dtype == pb.float16
     np.testing.assert_allclose(np.asarray(found, np.float64), formula(x.astype(np.float64)), rtol=2e-3, atol=1e-6)
     in_float = np.asarray(slope(pb.asarray(x.astype(np.float32))))

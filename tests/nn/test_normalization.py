@@ -9,6 +9,7 @@ import pullback as pb
 from pullback import nn
 from pullback.errors import ArgumentError, DTypeError, ShapeError
 from pullback.nn import functional as F
+from tests.backends import on_backend
 
 
 def sample(*shape, seed=0):
@@ -176,13 +177,9 @@ def test_float32_of_any_size(name, scale, backend):
         value, pull = pb.vjp(function, pb.asarray(x.astype(np.float32).astype(dtype)))
         return np.asarray(value, np.float64), np.asarray(pull(pb.asarray(cotangent.astype(dtype)))[0], np.float64)
 
-    before = pb.get_backend()
-    pb.set_backend(backend)
-    try:
+    with on_backend(backend):
         for found, expected in zip(both(np.float32), both(np.float64), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
-    finally:
-        pb.set_backend(before)
 
 
 def test_a_constant_row_is_0_with_a_finite_gradient():

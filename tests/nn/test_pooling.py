@@ -14,15 +14,6 @@ from pullback.errors import ArgumentError, DTypeError, ShapeError
 INF, NAN = np.inf, np.nan
 
 
-@pytest.fixture
-def _reference():
-    pb.set_backend("reference")
-    try:
-        yield
-    finally:
-        pb.set_backend("compiled")
-
-
 def gradient(function, x):
     return np.asarray(pb.grad(lambda x: pb.sum(function(x)))(pb.asarray(x)))
 
@@ -110,7 +101,7 @@ def test_half_types_sum_in_single_precision():
 
 
 @pytest.mark.parametrize("extent", range(1, 18))
-def test_every_small_geometry_of_one_axis(extent, _reference):
+def test_every_small_geometry_of_one_axis(extent, reference_backend):
     """Values and gradients against PyTorch."""
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional

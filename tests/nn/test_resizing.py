@@ -9,14 +9,14 @@ import pullback as pb
 from pullback import nn
 from pullback.errors import ArgumentError, DTypeError, ShapeError
 from pullback.graph.graph import Graph
+from tests.backends import on_backend
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear", "area"])
 def test_every_small_size_of_one_axis(mode):
     """From 1 to 17 elements to 1 to 17, and by factors, as PyTorch rounds."""
     torch = pytest.importorskip("torch")
-    pb.set_backend("reference")
-    try:
+    with on_backend("reference"):
         for extent in range(1, 18):
             x = np.random.default_rng(extent).standard_normal((1, 2, extent))
             cases = [{"size": size} for size in (1, 2, 3, 5, 8, 13, 16, 17)]
@@ -28,8 +28,6 @@ def test_every_small_size_of_one_axis(mode):
                     found = np.asarray(nn.interpolate(x, **options))
                     expected = torch.nn.functional.interpolate(torch.tensor(x), **options).numpy()
                     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12, err_msg=f"{extent} {options}")
-    finally:
-        pb.set_backend("compiled")
 
 
 @pytest.mark.parametrize("antialias", [False, True])

@@ -6,7 +6,7 @@ reach a derivative. The expected derivatives are those of the branch that is tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,15 +85,6 @@ def _norm(x: Any) -> Any:
 
 ONE_OPERAND["hypot"] = Guarded(_hypot, lambda x: x > 0, (0.0, -0.0, 3.0), lambda x: np.sqrt(5) + 0 * x, lambda x: 0 * x)
 ONE_OPERAND["norm"] = Guarded(_norm, lambda x: x > 0, (0.0, -0.0, 3.0), lambda x: np.sqrt(3) + 0 * x, lambda x: 0 * x)
-
-
-@pytest.fixture(params=["compiled", "reference"])
-def backend(request: Any) -> Iterator[str]:
-    pb.set_backend(request.param)
-    try:
-        yield request.param
-    finally:
-        pb.set_backend("compiled")
 
 
 def _replaced(case: Guarded) -> Callable[[Any], Any]:
