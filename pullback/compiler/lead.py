@@ -85,7 +85,7 @@ def _makes_rows_of_k(kernel: Kernel, columns: int, plan: ContractionPlan, number
     """Whether the rows of a row kernel are rows of the operand along all of k, which the engine takes at once."""
     _, k_step = plan.operand_steps(number)
     rows = kernel.domain[-1] == columns == plan.k and not any(kernel.reduced[:-1]) and kernel.chunks is None
-    return rows and k_step == 1 and takes_all_of_k(plan.m, plan.k)
+    return rows and k_step == 1 and takes_all_of_k(plan.k)
 
 
 def _row_length(plan: ContractionPlan, number: int) -> int | None:

@@ -24,8 +24,6 @@ from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 
 MAX_K_BLOCK = 384  # a panel of B of that many rows stays in the cache next to the core
-# Of few rows, B is read in place, panel by panel: no more rows of it at a time than there are pages at hand.
-FEW_ROWS, THIN_K_BLOCK = 8, 64
 PACKED_A_BYTES = 144 << 10  # of a block of A, for the cache behind it
 MAX_COLUMNS = 512  # of a task
 MAX_WHOLE_COLUMNS = 1024  # of a task that owns whole rows
@@ -180,7 +178,7 @@ def _cut(
     whole_rows = follow is not None and follow.whole
     is_joined = whole_rows or lead_a is not None or lead_b is not None
     m_block, n_block = _blocks(m, n, k, batch, tile, whole_rows, is_joined)
-    k_block = _k_block(m, k, steps)
+    k_block = _k_block(k, steps)
     depth = -(-k_block // steps)
     row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (depth * sum_size) // tile.rows * tile.rows))
 
@@ -195,7 +193,9 @@ def _cut(
     a_across = few_times and lead_a is None and reads_a and a_row == size
     # Of B, panels whose columns follow each other, as the native code finds out.
     b_in_order = b_column == size if lead_b is None else not lead_b.is_along_k
-    b_direct = not is_widened and b_in_order and m_block <= (16 if n * k * size <= SMALL_BYTES else 8) * tile.rows
+    is_near = abs(product.k[-1][2]) <= NEAR_ROWS_BYTES // 2  # else a panel's piece of a row is all there is of a page
+    times = 16 if n * k * size <= SMALL_BYTES else 8 if is_near else 0
+    b_direct = not is_widened and b_in_order and m_block <= times * tile.rows
     b_in_place = b_direct and lead_b is None and has_one["n"] and n % tile.columns == 0
     a_access = DIRECT if a_direct else ACROSS if a_across else PACKED
     return _Cut(m_block, n_block, k_block, row_block, depth, a_access, b_direct, b_in_place, c_direct)
@@ -236,14 +236,14 @@ def task_blocks(dtype: str, m: int, n: int, k: int, batch: int, whole_rows: bool
     return _blocks(m, n, k, batch, _tile(dtype, host()), whole_rows, joined=True)
 
 
-def takes_all_of_k(m: int, k: int) -> bool:
+def takes_all_of_k(k: int) -> bool:
     """Whether k is one block."""
-    return _k_block(m, k) >= k
+    return _k_block(k) >= k
 
 
-def _k_block(m: int, k: int, steps: int = 1) -> int:
+def _k_block(k: int, steps: int = 1) -> int:
     """Steps of k in a block, of whose panels each lane holds ``steps``."""
-    return _even_block(k, (MAX_K_BLOCK if m > FEW_ROWS else THIN_K_BLOCK) * steps, 8)
+    return _even_block(k, MAX_K_BLOCK * steps, 8)
 
 
 def whole_rows_fit(dtype: str, m: int, n: int, k: int, batch: int) -> bool:

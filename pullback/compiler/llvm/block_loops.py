@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .blockwise import LEAD
 from .function import Scalar
 from .packing import GROUP_WORDS
+from .panels import NEIGHBOURS
 
 if TYPE_CHECKING:
     from .contraction import ContractionLibrary
@@ -186,10 +187,16 @@ class BlockLoops:
         panel_bytes = f.mul(depth, self.columns * self.sum_size)
         steps = _Steps(k0, count, depth, panel_bytes, add, is_last)
 
+        alone: Scalar = 0  # the first panel that is not packed with its neighbours
+        if self.library.half is None:
+            whole = f.emit(f"and i64 {f.div(block.width, self.columns)}, {-NEIGHBOURS}")
+            alone = f.choose(self.b_is_direct, 0, whole)
+            f.loop(0, alone, NEIGHBOURS, lambda j: self._pack_neighbours(block, steps, j))
+
         def pack_unless_in_place(j: str) -> None:
             f.when(f.test("eq", f.word(self.space["panels"], j), 0), lambda: self._pack_b(block, steps, j))
 
-        f.loop(0, block.panels, 1, pack_unless_in_place)
+        f.loop(alone, block.panels, 1, pack_unless_in_place)
         f.loop(0, block.height, p["row_block"], lambda r0: self._block_of_rows(block, steps, r0))
 
     def _look_at_k(self, k0: str, count: str) -> None:
@@ -211,6 +218,15 @@ class BlockLoops:
             f"call void @pack{self.columns}(ptr {f.at(self.space['b'], f.mul(j, steps.panel_bytes))}, "
             f"ptr {block.read['b']}, ptr {f.at(self.space['columns'], f.mul(j, 8 * self.columns))}, "
             f"ptr {self.space['kb']}, i64 {steps.count}, i64 {f.get(self.k_run_b)})"
+        )
+
+    def _pack_neighbours(self, block: _Block, steps: _Steps, j: str) -> None:
+        f = self.f
+        f.line(
+            f"call void @pack_neighbours(ptr {f.at(self.space['b'], f.mul(j, steps.panel_bytes))}, "
+            f"i64 {steps.panel_bytes}, ptr {block.read['b']}, "
+            f"ptr {f.at(self.space['columns'], f.mul(j, 8 * self.columns))}, ptr {self.space['kb']}, "
+            f"i64 {steps.count}, i64 {f.get(self.k_run_b)})"
         )
 
     # -- a block of rows ----------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from . import pairs
 from .block_loops import BlockLoops
 from .blockwise import BlockCalls
 from .function import Function, Scalar
+from .panels import neighbours
 from .target import Target
 from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value, is_float
 
@@ -49,6 +50,8 @@ class ContractionLibrary(BlockCalls):
         """The module that computes whole contractions."""
         accesses = ("", "direct", "across") if self.is_read_in_place else ("",)
         functions = [*self.parts(accesses), self._copy_out(), *self.block_calls(), self._loops()]
+        if self.half is None:
+            functions.append(neighbours(self))
         if self.result_size != self.size:
             functions.append(self.is_run("is_run_of_results", self.result_size))
         return "\n".join([*self.declares.values(), *functions])

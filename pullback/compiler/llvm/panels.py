@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .packing import Packing
 
 PREFETCHED = 24  # steps of k from what is copied to what is fetched for later
+NEIGHBOURS = 8  # panels that are packed together
+LINE_BYTES = 64  # of the caches
 
 
 class Panel:
@@ -179,3 +181,45 @@ class Panel:
             f.when(is_run, lambda: take(self._square, k, lanes), lambda: take(self._column, k, 1))
 
         f.repeat(lambda: f.test("sle", f.add(f.get(self.packed), lanes), "%count"), advance)
+
+
+def neighbours(packing: Packing) -> str:
+    """``pack_neighbours``: panels of B side by side, ``panel_bytes`` apart. Where all their columns follow each other,
+    long pieces of rows are read: a piece for one panel is often all that would be read of a page."""
+    columns, lanes = packing.tile.columns, packing.tile.lanes
+    f = packing.function(
+        "pack_neighbours", ("ptr", "out"), ("i64", "panel_bytes"), ("ptr", "base"), ("ptr", "columns"), ("ptr", "ks"),
+        ("i64", "count"), ("i64", "k_run"),
+    )  # fmt: skip
+    is_run = f.variable()
+    f.line(f"call void @is_run(ptr {is_run}, ptr %columns, i64 {NEIGHBOURS * columns})")
+
+    def together() -> None:
+        base = f.at("%base", f.word("%columns", 0))
+        ahead = f.mul(f.sub(f.word("%ks", f.min(1, f.sub("%count", 1))), f.word("%ks", 0)), PREFETCHED)
+        packing.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        panels = [f.at("%out", f.mul("%panel_bytes", panel)) for panel in range(NEIGHBOURS)]
+
+        def one(k: str) -> None:
+            source = f.at(base, f.word("%ks", k))
+            place = f.mul(k, columns * packing.sum_size)
+            for at in range(0, NEIGHBOURS * columns * packing.size, LINE_BYTES):
+                f.line(f"call void @llvm.prefetch.p0(ptr {f.at(source, f.add(ahead, at))}, i32 0, i32 3, i32 1)")
+            for panel, out in enumerate(panels):
+                for first in range(0, columns, lanes):
+                    value = packing.load(f.b, f.at(source, (panel * columns + first) * packing.size))
+                    f.b.store(packing.sum_dtype, f.at(out, f.add(place, first * packing.sum_size)), value)
+
+        f.loop(0, "%count", 1, one)
+
+    def singly() -> None:
+        def one(panel: str) -> None:
+            f.line(
+                f"call void @pack{columns}(ptr {f.at('%out', f.mul(panel, '%panel_bytes'))}, ptr %base, "
+                f"ptr {f.at('%columns', f.mul(panel, 8 * columns))}, ptr %ks, i64 %count, i64 %k_run)"
+            )
+
+        f.loop(0, NEIGHBOURS, 1, one)
+
+    f.when(f.test("ne", f.get(is_run), 0), together, singly)
+    return f.text()
