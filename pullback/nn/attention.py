@@ -18,10 +18,12 @@ from ..api import elementwise as ew
 from ..compiler.products import has_tile
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
+from ..graph.node import Node
 from ..interop import is_traced
 from ..ops import leaf
 from ..shapes import as_int, as_number, broadcast_shapes, size_of
 from ..tensor import Tensor
+from ..transforms.fused import Inputs, fused
 from . import functional
 from .attention_kernel import attend
 from .operands import narrowed, widened
@@ -68,14 +70,14 @@ def scaled_dot_product_attention(
     to do not count, even if they are NaN. float16 and bfloat16 are computed in float32.
 
     The matrix of scores is never in memory as a whole, and blocks of it that places hide are not computed: the gradient
-    computes it again, from one number a query. It is there with dropout, with an offset that is a tensor, in
-    derivatives beyond the first by reverse mode (the gradient by a mask of floats, forward mode, second derivatives),
-    and on processors without fused multiply-add.
+    computes it again, from one number a query. It is there with dropout, in derivatives beyond the first by reverse
+    mode (the gradient by a mask of floats, forward mode, second derivatives), and on processors without fused
+    multiply-add; with an offset that is a tensor, as bools.
 
     Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
     """
     op = "scaled_dot_product_attention"
-    if as_number(dropout, op, "dropout") or not has_tile() or not (offset is None or isinstance(offset, int)):
+    if as_number(dropout, op, "dropout") or not has_tile():
         return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
     (q, k, v), dtype = widened(op, q, k, v)
     shape, groups = _check_operands(q, k, v, enable_gqa, op)
@@ -83,14 +85,22 @@ def scaled_dot_product_attention(
         return narrowed(attention_definition(q, k, v, mask, is_causal, window, scale, 0.0, enable_gqa, offset), dtype)
     allowed, bias = _check_mask(mask, shape, q.dtype, op)
     span = as_window(window, op)
-    first = shape[-1] - shape[-2] if offset is None else offset
-    if allowed is not None:
+    first = _first_position(offset, shape, op)
+    q, scale = _scaled(q, scale, op)
+    low = high = None
+    if isinstance(first, int):
+        low, high = _bounds(is_causal, span, first)
+    if allowed is not None or not isinstance(first, int):
         within = _by_place(shape, is_causal, span, first)
-        q, k, v = _without_unseen(q, k, v, allowed if within is None else _both(allowed, within), groups)
+        seen = allowed if within is None else _both(allowed, within)
+        if seen is not None and shape[-2] == 1:
+            return narrowed(_one_query(q, k, v, seen, bias, scale, groups), dtype)
+        if seen is not None:
+            q, k, v = _without_unseen(q, k, v, seen, groups)
+        if not isinstance(first, int):
+            allowed = seen
     if bias is not None:
         bias = ew.where(allowed, bias, -math.inf)
-    low, high = _bounds(is_causal, span, first)
-    q, scale = _scaled(q, scale, op)
     if groups == 1:  # heads that k and v have one of are no group unless that is asked for
         k, v = (manipulation.broadcast_to(x, (*shape[:-2], *x.shape[-2:])) for x in (k, v))
 
@@ -151,15 +161,40 @@ def attention_definition(
     if allowed is not None and hides:
         q, k, v = _without_unseen(q, k, v, allowed, groups)
     q, scale = _scaled(q, scale, op)
+    weights = _weights(q, k, allowed, bias, scale, groups)
+    if dropout:
+        weights = functional.dropout(weights, dropout, True, key)
+    return narrowed(_by_group(weights, v, groups), dtype)
+
+
+def _weights(q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None, scale: float, groups: int) -> Tensor:
     scores = _by_group(q, manipulation.matrix_transpose(k), groups) * scale
     if bias is not None:
         scores = scores + bias
     if allowed is not None:
         scores = ew.where(allowed, scores, -math.inf)
-    weights = softmax(scores, axis=-1)
-    if dropout:
-        weights = functional.dropout(weights, dropout, True, key)
-    return narrowed(_by_group(weights, v, groups), dtype)
+    return softmax(scores, axis=-1)
+
+
+def _one_query(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, bias: Tensor | None, scale: float, groups: int
+) -> Tensor:
+    """A query for each head, as when tokens are decoded one by one: its scores are few, and keys and values are best
+    read once where they lie. Keys that it may not attend to need no zeros in their place, as their scores are hidden
+    anyway; but the derivatives do, which multiply by them."""
+    inputs = [x.node for x in (q, k, v, allowed, *(() if bias is None else (bias,)))]
+
+    def attended(nodes: Inputs, hides_keys: bool) -> Node:
+        q, k, v, allowed, *rest = map(Tensor, nodes)
+        zeroed = _without_unseen(q, k, v, allowed, groups)
+        q, k, v = zeroed if hides_keys else (q, k, zeroed[2])
+        weights = _weights(q, k, allowed, rest[0] if rest else None, scale, groups)
+        return _by_group(weights, v, groups).node
+
+    return Tensor(fused(
+        inputs, lambda nodes: attended(nodes, True), lambda nodes: attended(nodes, False),
+        lambda nodes, _: [None] * len(nodes),
+    ))  # fmt: skip
 
 
 def packed_attention(

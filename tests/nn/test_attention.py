@@ -10,6 +10,7 @@ import pytest
 import pullback as pb
 from pullback import nn
 from pullback.errors import ArgumentError, DTypeError, ShapeError
+from pullback.nn.attention import attention_definition
 
 attention = nn.scaled_dot_product_attention
 
@@ -164,6 +165,60 @@ def test_an_offset_for_each_sequence():
     for i, offset in enumerate(offsets):
         alone = attention(q[i], k[i], v[i], is_causal=True, offset=int(offset))
         np.testing.assert_allclose(found[i], np.asarray(alone), rtol=1e-12)
+
+
+def test_a_jitted_step_copies_no_cache():
+    """It writes the new token's keys and values where the cache lies, and reads that once for each product."""
+    keys, values = pb.zeros((2, 3, 600, 32)), pb.zeros((2, 3, 600, 32))
+    q = np.random.default_rng(0).standard_normal((2, 3, 1, 32)).astype(np.float32)
+
+    @pb.jit
+    def step(q, k, v, keys, values, start):
+        keys[:, :, start + pb.arange(1)] = k
+        values[:, :, start + pb.arange(1)] = v
+        return attention(q, keys, values, is_causal=True, offset=start)
+
+    for start in range(3):
+        step(q, q, q, keys, values, start)
+    report = pb.explain(step)(q, q, q, keys, values, 3)
+    assert report.programs[0].taken_over == keys.nbytes + values.nbytes
+    assert report.programs[0].temporaries < keys.nbytes / 4
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_tensor_for_an_offset_is_like_a_number(seed):
+    """One query, which has no kernel, and several; NaN behind what they see; with masks and without."""
+    rng = np.random.default_rng(seed)
+    queries, keys, groups = (1, 1, 4)[seed % 3], 9, int(rng.integers(1, 3))
+    q, k, v = normal(2, 2 * groups, queries, 4), normal(2, 2, keys, 4, seed=1), normal(2, 2, keys, 3, seed=2)
+    offset = int(rng.integers(0, keys - queries))
+    k[:, :, offset + queries :] = np.nan
+    v[:, :, offset + queries :] = np.nan
+    options = {"is_causal": True, "enable_gqa": groups > 1}
+    if seed % 4 == 1:
+        options["window"] = (2, 0)
+    mask = None
+    if seed % 4 >= 2:
+        mask = rng.random((2, 1, queries, keys)) < 0.7
+        mask = mask if seed % 4 == 2 else np.where(mask, rng.standard_normal(mask.shape), -np.inf)
+
+    def results(function, offset):
+        def call(q, k, v):
+            return function(q, k, v, mask, offset=offset, **options)
+
+        return [np.asarray(call(*map(pb.asarray, (q, k, v)))), *gradients(call, q, k, v)]
+
+    def traced(q, k, v, mask, offset, **options):
+        return pb.jit(lambda q, k, v, offset: attention(q, k, v, mask, offset=offset, **options))(q, k, v, offset)
+
+    expected = results(attention_definition, offset)
+    for function, given in (
+        (attention, offset), (attention, np.array(offset)), (attention, np.full((2, 2 * groups), offset)),
+        (traced, offset),
+    ):  # fmt: skip
+        for one, other in zip(results(function, given), expected, strict=True):
+            assert np.isfinite(one).all()
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3])
