@@ -186,7 +186,7 @@ class Fuser:
             self._place_contraction(value)
         elif kind == "attention":
             attention = plan_attention(self, value)
-            group = self.new_group(kind, [value], [operand.base for operand in attention.operands])
+            group = self.new_group(kind, [value], [operand.base for operand in attention.operands.values()])
             group.attention, group.target = attention, value
         elif kind == "host":
             group = self.new_group(kind, [value], [self.materialise(operand) for operand in value.inputs])

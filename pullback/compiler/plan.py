@@ -134,7 +134,7 @@ def _step(fuser: Fuser, group: Group, demanded: dict[int, Value]) -> Step | None
     if group.contraction is not None:
         reads = [group.contraction.left.base, group.contraction.right.base]
     elif group.attention is not None:
-        reads = [operand.base for operand in group.attention.operands]
+        reads = [operand.base for operand in group.attention.operands.values()]
     else:
         reads = [fuser.materialise(operand) for operand in target.inputs]
     for value in reads:

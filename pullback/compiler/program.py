@@ -223,7 +223,7 @@ class Program:
             return self._product_launch(step.contraction, step, addresses)
         if step.attention is not None:
             (value,) = step.writes
-            places = [self._place_of(operand) for operand in step.attention.operands]
+            places = [self._place_of(operand) for operand in step.attention.operands.values()]
             return step.attention.launch(places, self.slot_of(value), self._target)
         return None if step.kernel is None else self._kernel_launch(step.kernel, addresses[id(step.kernel)])
 

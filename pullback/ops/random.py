@@ -24,7 +24,8 @@ def _rotate(x: Array, distance: int) -> Array:
     return (x << np.uint32(distance)) | (x >> np.uint32(32 - distance))
 
 
-def _threefry_reference(node: Node, key: Array, counter: Array) -> Array:
+def threefry_bits(key: Array, counter: Array) -> Array:
+    """64 random bits of each key and counter, which broadcast."""
     key, counter = np.broadcast_arrays(np.atleast_1d(key), np.atleast_1d(counter))
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     first, second = (key >> shift).astype(np.uint32), (key & low).astype(np.uint32)
@@ -37,7 +38,11 @@ def _threefry_reference(node: Node, key: Array, counter: Array) -> Array:
             y = _rotate(y, distance) ^ x
         x = x + schedule[(group + 1) % 3]
         y = y + schedule[(group + 2) % 3] + np.uint32(group + 1)
-    return ((x.astype(np.uint64) << shift) | y.astype(np.uint64)).reshape(node.shape)
+    return (x.astype(np.uint64) << shift) | y.astype(np.uint64)
+
+
+def _threefry_reference(node: Node, key: Array, counter: Array) -> Array:
+    return threefry_bits(key, counter).reshape(node.shape)
 
 
 _infer_unsigned = infer_binary("threefry", "u")

@@ -12,7 +12,7 @@ import pullback as pb
 from pullback.compiler.llvm.attention import attention_ir, attention_name
 from pullback.compiler.llvm.target import by_target_name, host
 from pullback.compiler.products import has_tile
-from pullback.ops.attention import attention, attention_gradient
+from pullback.ops.attention import Extras, attention, attention_gradient
 from pullback.tensor import Tensor
 from tests.threads import same_bits
 
@@ -186,6 +186,38 @@ def test_scores_that_grow_with_the_keys(dtype, slope):
     np.testing.assert_allclose(got, definition(arrays, None, None, 1.0)[0], rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("has_offset, drop", [(True, None), (False, (0.25, 5000, 900)), (True, (0.9, 1 << 40, 901))])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(2, 4, 2, 50, 900, 8, 12, None, 1), (1, 3, 1, 130, 450, 16, 5, -100, 40)], ids=str)
+def test_offsets_and_dropped_weights_are_those_of_the_reference(shape, dtype, has_offset, drop):
+    batch, heads, groups, queries, keys, depth, width, low, high = shape
+    rng = np.random.default_rng(0)
+    sizes = ((batch, heads, queries, depth), (batch, groups, keys, depth), (batch, groups, keys, width))
+    arrays = [rng.standard_normal(size).astype(dtype) for size in (*sizes, (batch, heads, queries, width))]
+    offset = rng.integers(-60, keys, (batch, groups))
+    draws = rng.integers(0, 2**64, (2, batch), dtype=np.uint64)
+
+    def both(q, k, v, cotangent, offset, seeds, counters):
+        extras = Extras(offset.node if has_offset else None, *((seeds.node, counters.node) if drop else ()))
+        nodes = [x.node for x in (q, k, v)]
+        found = (attention(*nodes, None, 0.3, low, high, extras, drop),
+                 *attention_gradient(*nodes, None, cotangent.node, 0.3, low, high, extras, drop))  # fmt: skip
+        return [Tensor(node) for node in found]
+
+    def run():
+        return [x.numpy() for x in both(*map(pb.asarray, (*arrays, offset, *draws)))]
+
+    got = run()
+    try:
+        pb.set_backend("reference")
+        want = run()
+    finally:
+        pb.set_backend("compiled")
+    for mine, other in zip(got, want, strict=True):
+        atol = (1e-5 if dtype == "float32" else 1e-13) * max(1.0, np.abs(other).max())
+        np.testing.assert_allclose(mine, other, rtol=0, atol=atol)
+
+
 @pytest.mark.parametrize(
     "name, dtype", [("avx512", "float32"), ("avx512", "bfloat16"), ("avx2", "float64"), ("generic128", "float32")]
 )
@@ -193,8 +225,8 @@ def test_every_target_has_code(name, dtype):
     if name != "generic128" and not host().is_x86:
         pytest.skip("x86 only")
     target = replace(by_target_name(name), has_fma=True, has_avx512_bf16=name == "avx512")
-    for mask, backward in (("choose", False), ("add", True)):
-        assert attention_name(dtype, mask, backward) in assembly(attention_ir(dtype, mask, backward, target), target)
+    for setting in (("choose", False, False), ("add", True, True)):
+        assert attention_name(dtype, *setting) in assembly(attention_ir(dtype, *setting, target), target)
 
 
 def test_a_row_of_nan_scores_is_nan():

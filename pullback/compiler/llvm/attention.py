@@ -10,6 +10,8 @@ up the three gradients.
 Each query may attend to a range of keys: those from ``t + low`` to ``t + high`` for query ``t`` (causal masks, windows,
 offsets). Blocks outside of every range are skipped. A mask besides is added, or chooses, element by element.
 
+Weights are dropped by random bits whose counter is the place of the score, so that both directions draw the same.
+
 float16 and bfloat16 are widened as they are packed; scores, sums, mask and results are then float32.
 """
 
@@ -20,14 +22,15 @@ from .attention_forward import ForwardLibrary
 from .target import Target
 
 
-def attention_name(dtype: str, mask: str, backward: bool) -> str:
-    return f"attend_{dtype}_{mask}{'_backward' if backward else ''}"
+def attention_name(dtype: str, mask: str, drops: bool, backward: bool) -> str:
+    return f"attend_{dtype}_{mask}{'_drop' * drops}{'_backward' * backward}"
 
 
-def attention_ir(dtype: str, mask: str, backward: bool, target: Target) -> str:
+def attention_ir(dtype: str, mask: str, drops: bool, backward: bool, target: Target) -> str:
     """The module for q, k and v of ``dtype``.
 
     mask: "none"; "choose": bools, True where a query may attend to a key; "add": numbers that are added to the scores.
+    drops: whether weights are dropped at random.
     """
-    name = attention_name(dtype, mask, backward)
-    return (BackwardLibrary if backward else ForwardLibrary)(dtype, mask, target).module(name)
+    name = attention_name(dtype, mask, drops, backward)
+    return (BackwardLibrary if backward else ForwardLibrary)(dtype, mask, drops, target).module(name)

@@ -24,25 +24,31 @@ class BackwardLibrary(AttentionLibrary):
         values, the gradient by the scaled scores."""
         f = self.function(
             "resoften", ("ptr", "row"), ("ptr", "second"), ("i64", "lo"), ("i64", "hi"), ("i64", "padded"),
-            ("ptr", "mask"), ("i64", "mask_step"), ("ptr", "lse"), ("ptr", "delta"),
+            ("ptr", "mask"), ("i64", "mask_step"), ("ptr", "lse"), ("ptr", "delta"), *self.drawing,
         )  # fmt: skip
         b, dtype = f.b, self.sum_dtype
+        kept = self.kept(f) if self.drops else None
 
         def some() -> None:
             self.hide(f)
             kind = b.type(self.register)
-            kept = [f.variable(kind) for _ in range(2)]
-            for place, pointer in zip(kept, ("%lse", "%delta")):
+            numbers = [f.variable(kind) for _ in range(2)]
+            for place, pointer in zip(numbers, ("%lse", "%delta")):
                 f.set(place, b.load_scalar(dtype, pointer).ref, kind)
 
             def vector(j: str) -> None:
-                lse, delta = (Value(f.get(place, kind), self.register) for place in kept)
+                lse, delta = (Value(f.get(place, kind), self.register) for place in numbers)
                 for i in range(self.tile.vectors):
                     here = i * self.tile.lanes * self.sum_size
                     at, other = (f.at(f.at(row, f.mul(j, self.sum_size)), here) for row in ("%row", "%second"))
-                    weight = exp2_or_zero(b, b.sub(b.load(dtype, at), lse))
-                    b.store(dtype, at, weight)
-                    change, nothing = b.sub(b.load(dtype, other), delta), b.const(0, self.register)
+                    weight, change = exp2_or_zero(b, b.sub(b.load(dtype, at), lse)), b.load(dtype, other)
+                    if kept:
+                        column = f.add(j, i * self.tile.lanes)
+                        b.store(dtype, at, kept(column, weight))
+                        change = kept(column, change)
+                    else:
+                        b.store(dtype, at, weight)
+                    change, nothing = b.sub(change, delta), b.const(0, self.register)
                     # A weight of 0 is strong: what is behind a mask does not get through, not even an infinity.
                     product = b.mul(weight, change)
                     b.store(dtype, other, b.select(b.cmp("eq", weight, nothing), nothing, product))
@@ -143,7 +149,7 @@ class BackwardLibrary(AttentionLibrary):
 
         def task(number: str) -> None:
             item, split = f.div(number, p["splits"]), f.rem(number, p["splits"])
-            start = self.item(f, groups, bases, item)
+            start, bounds = self.item(f, p, groups, bases, item)
             first_row = f.mul(item, p["rows"])
             dout, out = f.at(bases["dout"], f.mul(first_row, dout_row)), f.at(bases["out"], f.mul(first_row, out_row))
             lse = f.at(bases["lse"], f.mul(first_row, size))
@@ -169,7 +175,7 @@ class BackwardLibrary(AttentionLibrary):
 
                 def part(r0: str) -> None:
                     rows = f.min(p["part"], f.sub(p["rows"], r0))
-                    reach, any_key = self.reached(f, p, r0, rows, j0, here)
+                    reach, any_key = self.reached(f, bounds, r0, rows, j0, here)
 
                     def work() -> None:
                         columns = self.padded(f, reach)
@@ -192,12 +198,13 @@ class BackwardLibrary(AttentionLibrary):
                             )  # fmt: skip
 
                         def row(i: str) -> None:
-                            lo, hi, mask = self.row_reach(f, p, space, start, r0, i, j0, reach)
+                            lo, hi, mask = self.row_reach(f, bounds, space, start, r0, i, j0, reach)
                             at, r = f.mul(i, p["score_row"]), f.mul(f.add(r0, i), size)
                             f.line(
                                 f"call void @resoften(ptr {f.at(space['scores'], at)}, "
                                 f"ptr {f.at(space['second'], at)}, i64 {lo}, i64 {hi}, i64 {columns}, ptr {mask}, "
-                                f"i64 {p['mask_step']}, ptr {f.at(lse, r)}, ptr {f.at(space['total'], r)})"
+                                f"i64 {p['mask_step']}, ptr {f.at(lse, r)}, ptr {f.at(space['total'], r)}"
+                                f"{self.counter(f, space, start, i, j0)}{self.draws(p)})"
                             )
 
                         f.loop(0, rows, 1, row)

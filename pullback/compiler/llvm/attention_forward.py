@@ -88,8 +88,10 @@ class ForwardLibrary(AttentionLibrary):
         return f.text()
 
     def _weigh(self) -> str:
-        """The scores of one query become weights, which are added to ``total``."""
-        f = self.function("weigh", ("ptr", "row"), ("i64", "padded"), ("ptr", "largest"), ("ptr", "total"))
+        """The scores of one query become weights, which are added to ``total``; then some are dropped."""
+        f = self.function(
+            "weigh", ("ptr", "row"), ("i64", "padded"), ("ptr", "largest"), ("ptr", "total"), *self.drawing
+        )
         b, dtype, size, several = f.b, self.sum_dtype, self.sum_size, self.tile.vectors
         kind = b.type(self.register)
         largest = b.load_scalar(dtype, "%largest")
@@ -99,11 +101,13 @@ class ForwardLibrary(AttentionLibrary):
         for place in total:
             f.set(place, "zeroinitializer", kind)
 
+        kept = self.kept(f) if self.drops else None
+
         def exponentials(j: str) -> None:
             for i, place in enumerate(total):
                 at = f.at(f.at("%row", f.mul(j, size)), i * self.tile.lanes * size)
                 weight = exp2_or_zero(b, b.add(b.load(dtype, at), Value(f.get(shift, kind), self.register)))
-                b.store(dtype, at, weight)
+                b.store(dtype, at, kept(f.add(j, i * self.tile.lanes), weight) if kept else weight)
                 f.set(place, b.add(Value(f.get(place, kind), self.register), weight).ref, kind)
 
         self.vectors(f, "%padded", exponentials, step=several)
@@ -157,7 +161,7 @@ class ForwardLibrary(AttentionLibrary):
         def task(t: str) -> None:
             item, first = f.div(t, p["row_blocks"]), f.mul(f.rem(t, p["row_blocks"]), p["row_block"])
             count = f.min(p["row_block"], f.sub(p["rows"], first))
-            start = self.item(f, groups, bases, item)
+            start, bounds = self.item(f, p, groups, bases, item)
             first_row = f.add(f.mul(item, p["rows"]), first)
             self.row_tables(f, groups, space, first, count)
             self.pack_queries(f, p, space, start["q"], count)
@@ -169,7 +173,7 @@ class ForwardLibrary(AttentionLibrary):
             self.fill(f, space["largest"], 0, count, is_minus_infinity=True)
             self.fill(f, space["total"], 0, count)
             self.fill(f, space["sums"], 0, f.mul(count, width_padded))
-            lo, hi = self.span(f, p, first, count)
+            lo, hi = self.span(f, bounds, first, count)
 
             def keys(j0: str) -> None:
                 here, k, v, k_panel = self.keys(f, p, space, start, j0, p["keys"])
@@ -185,7 +189,7 @@ class ForwardLibrary(AttentionLibrary):
 
                 def part(r0: str) -> None:
                     rows = f.min(p["part"], f.sub(count, r0))
-                    reach, any_key = self.reached(f, p, f.add(first, r0), rows, j0, here)
+                    reach, any_key = self.reached(f, bounds, f.add(first, r0), rows, j0, here)
 
                     def work() -> None:
                         columns = self.padded(f, reach)
@@ -197,7 +201,7 @@ class ForwardLibrary(AttentionLibrary):
 
                         def highest(i: str) -> None:
                             r = f.add(r0, i)
-                            lo_i, hi_i, mask = self.row_reach(f, p, space, start, first, r, j0, reach)
+                            lo_i, hi_i, mask = self.row_reach(f, bounds, space, start, first, r, j0, reach)
                             f.line(
                                 f"call void @raise(ptr {f.at(space['scores'], f.mul(i, score_row))}, i64 {lo_i}, "
                                 f"i64 {hi_i}, i64 {columns}, ptr {mask}, i64 {p['mask_step']}, "
@@ -208,10 +212,11 @@ class ForwardLibrary(AttentionLibrary):
                             )
 
                         def weigh(i: str) -> None:
-                            r = f.mul(f.add(r0, i), size)
+                            r = f.add(r0, i)
+                            largest, total = (f.at(space[name], f.mul(r, size)) for name in ("largest", "total"))
                             f.line(
                                 f"call void @weigh(ptr {f.at(space['scores'], f.mul(i, score_row))}, i64 {columns}, "
-                                f"ptr {f.at(space['largest'], r)}, ptr {f.at(space['total'], r)})"
+                                f"ptr {largest}, ptr {total}{self.counter(f, space, start, r, j0)}{self.draws(p)})"
                             )
 
                         def several(i: str) -> None:

@@ -13,11 +13,14 @@ from .contraction import ContractionLibrary
 from .function import Function, Scalar
 from .packing import GROUP_WORDS
 from .target import Target
+from .threefry import threefry
 from .values import LLVM_TYPE, Value
 
+DRAWN_BITS = 24  # of a random word, its highest: what a number of float32 in [0, 1) is made of
 #: A launch's parameters, in words, followed by the groups.
 PARAMETERS = (
     "q_slot", "q_offset", "k_slot", "k_offset", "v_slot", "v_offset", "mask_slot", "mask_offset",
+    "first_slot", "first_offset", "seeds_slot", "seeds_offset", "counters_slot", "counters_offset",
     "out_slot", "out_offset", "lse_slot", "lse_offset",
     "dout_slot", "dout_offset",  # backward only, as are the places of the gradients
     "dq_slot", "dq_offset", "dk_slot", "dk_offset", "dv_slot", "dv_offset",
@@ -27,26 +30,32 @@ PARAMETERS = (
     "part", "key_block", "score_row",  # rows and keys of one block of scores, bytes from row to row
     "k_row", "v_row", "mask_step",  # bytes from key to key
     "scale", "q_scale", "norm_scale", "back_scale",  # bits of the scale, times log2(e), its absolute value; of log(2)
-    "low", "high",
-    "at_q_rows", "at_out_rows", "at_mask_rows", "at_key_rows", "at_value_rows", "at_depth", "at_width",
+    "low", "high", "has_first",  # bounds of the keys of query 0; 1: counted from an operand
+    "kept_below", "kept_scale",  # random numbers whose weights are kept, and by what (bits) these are multiplied
+    "at_q_rows", "at_out_rows", "at_mask_rows", "at_draw_rows", "at_key_rows", "at_value_rows", "at_depth", "at_width",
     "at_q", "at_dout", "at_keys", "at_values", "at_keys_again",
     "at_scores", "at_second", "at_sums", "at_key_sums", "at_value_sums", "at_largest", "at_total",
     "at_query_norms", "at_key_norm",
     "at_lines", "at_q_lines", "at_out_lines",  # offsets of rows: of a panel, of sums for q and for the output
 )  # fmt: skip
 LOG2_E = math.log2(math.e)  # scores are multiplied by it, for exponentials to base 2
-#: Of items (batch and heads of keys): strides of q, k and v; then of the mask. Of rows: strides of q and the mask.
-GROUPS = ("items", "item_masks", "rows")
+#: Of items (batch and heads of keys): strides of q, k and v; of the mask and the random counters; of the operands with
+#: the first positions, the random keys and their first counters. Of rows: strides of q, the mask and the counters.
+GROUPS = ("items", "item_masks", "item_draws", "rows")
 
 
 class AttentionLibrary(ContractionLibrary):
-    """Writes functions for one dtype of q, k and v and one kind of mask. All else is of the sums' dtype."""
+    """Writes functions for one dtype of q, k and v and one kind of mask. All else is of the sums' dtype.
+
+    drops: whether weights are dropped at random.
+    """
 
     takes_pairs = False  # tiles multiply panels by scores, too
 
-    def __init__(self, dtype: str, mask: str, target: Target) -> None:
+    def __init__(self, dtype: str, mask: str, drops: bool, target: Target) -> None:
         super().__init__(dtype, target)
         self.mask = mask
+        self.drops = drops
 
     @property
     def one(self) -> int:
@@ -206,29 +215,44 @@ class AttentionLibrary(ContractionLibrary):
         return p, groups, space
 
     def bases(self, f: Function, p: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
-        """Where operands and results begin, and the mask if there is one."""
+        """Where operands and results begin, those that there are for some settings only, too."""
         found = {}
-        for name in names if self.mask == "none" else (*names, "mask"):
+        extras = ["first", *["seeds", "counters"] * self.drops, *["mask"] * (self.mask != "none")]
+        for name in (*names, *extras):
             place = f.emit(f"getelementptr ptr, ptr %slots, i64 {p[name + '_slot']}")
             found[name] = f.at(f.emit(f"load ptr, ptr {place}"), p[name + "_offset"])
         return found
 
-    def item(self, f: Function, groups: dict[str, str], bases: dict[str, str], item: str) -> dict[str, str]:
-        """Where the operands of one item begin."""
+    def item(
+        self, f: Function, p: dict[str, str], groups: dict[str, str], bases: dict[str, str], item: str
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Where the operands of one item begin; and the parameters, with the bounds of its query 0."""
         start = {
             name: f.at(bases[name], self._offset(f, groups["items"], column, item))
             for column, name in enumerate(("q", "k", "v"))
         }
         if self.mask != "none":
             start["mask"] = f.at(bases["mask"], self._offset(f, groups["item_masks"], 0, item))
-        return start
+        if self.drops:
+            seeds, counters = (
+                f.word(f.at(bases[name], self._offset(f, groups["item_draws"], column, item)), 0)
+                for column, name in ((1, "seeds"), (2, "counters"))
+            )
+            start |= {"seed": seeds, "counter": f.add(counters, self._offset(f, groups["item_masks"], 1, item))}
+        first = f.variable()
+        f.set(first, 0)
+        f.when(f.test("ne", p["has_first"], 0), lambda: f.set(
+            first, f.word(f.at(bases["first"], self._offset(f, groups["item_draws"], 0, item)), 0)
+        ))  # fmt: skip
+        moved = {bound: f.add(p[bound], f.get(first)) for bound in ("low", "high")}
+        return start, {**p, **moved}
 
     def row_tables(
         self, f: Function, groups: dict[str, str], space: dict[str, str], first: Scalar, count: str
     ) -> None:
-        """Where rows of q and of the mask are."""
+        """Where rows of q and of the mask are, and by how much their random counters are further."""
         padded = f.add(count, 2 * self.tile.rows)
-        for column, name in ((0, "q_rows"), (1, "mask_rows")):
+        for column, name in ((0, "q_rows"), (1, "mask_rows"), *[(2, "draw_rows")] * self.drops):
             f.line(
                 f"call void @offsets(ptr {space[name]}, ptr {groups['rows']}, i64 {column}, i64 {first}, "
                 f"i64 {count}, i64 {padded})"
@@ -295,6 +319,39 @@ class AttentionLibrary(ContractionLibrary):
         mask = f.at(start["mask"], f.word(space["mask_rows"], r))
         return lo, hi, f.at(mask, f.mul(j0, p["mask_step"]))
 
+    def counter(self, f: Function, space: dict[str, str], start: dict[str, str], r: str, j0: str) -> str:
+        """That of row ``r`` of the tables and key ``j0``, and what else ``kept`` needs: arguments of a call."""
+        if not self.drops:
+            return ""
+        return f", i64 {start['seed']}, i64 {f.add(f.add(start['counter'], f.word(space['draw_rows'], r)), j0)}"
+
+    def draws(self, p: dict[str, str]) -> str:
+        """Arguments of a call that are the same for all rows."""
+        return f", i64 {p['kept_below']}, i64 {p['kept_scale']}" if self.drops else ""
+
+    @property
+    def drawing(self) -> tuple[tuple[str, str], ...]:
+        """The parameters for them."""
+        names = ("seed", "counter", "kept_below", "kept_scale") if self.drops else ()
+        return tuple(("i64", name) for name in names)
+
+    def kept(self, f: Function) -> Callable[[Scalar, Value], Value]:
+        """Writes ``(column, values) -> values`` times the scale where their weights are kept, and 0 elsewhere."""
+        b = f.b
+        words, numbers = b.type("u64"), b.type(self.register)
+        seed, scale = f.variable(words), f.variable(numbers)
+        f.set(seed, b.splat("%seed", "u64").ref, words)
+        f.set(scale, self.from_bits(f, "%kept_scale").ref, numbers)
+
+        def apply(j: Scalar, values: Value) -> Value:
+            counters = b.add(b.iota("u64"), b.splat(f.add("%counter", j), "u64"))
+            bits = threefry(b, Value(f.get(seed, words), "u64"), counters)
+            is_kept = b.cmp("lt", b.shr(bits, b.const(64 - DRAWN_BITS, "u64")), b.splat("%kept_below", "u64"))
+            scaled = b.mul(values, Value(f.get(scale, numbers), self.register))
+            return b.select(is_kept, scaled, b.const(0, self.register))
+
+        return apply
+
     def _range(self, f: Function, p: dict[str, str], query: str) -> tuple[str, str]:
         """The keys that a query may attend to, as far as its place says."""
         lo = f.max(f.min(f.add(query, p["low"]), p["keys"]), 0)
@@ -302,13 +359,13 @@ class AttentionLibrary(ContractionLibrary):
 
     def span(self, f: Function, p: dict[str, str], first: str, count: str) -> tuple[str, str]:
         """The keys that any of ``count`` rows from ``first`` on may attend to. Rows run over the queries of one head
-        after the other: where they go on to the next one, it may be any key."""
+        after the other: where they go on to the next one, it may be any query."""
         begin = f.rem(first, p["queries"])
         end = f.add(begin, f.sub(count, 1))
-        lo, _ = self._range(f, p, begin)
-        _, hi = self._range(f, p, end)
         wraps = f.test("sge", end, p["queries"])
-        return f.choose(wraps, 0, lo), f.choose(wraps, p["keys"], hi)
+        lo, _ = self._range(f, p, f.choose(wraps, 0, begin))
+        _, hi = self._range(f, p, f.choose(wraps, f.sub(p["queries"], 1), end))
+        return lo, hi
 
     def block_of_keys(self, f: Function, p: dict[str, str], lo: str) -> str:
         """Blocks of keys begin at multiples of their size: sums do not depend on which queries share a task."""
