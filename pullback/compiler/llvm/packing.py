@@ -94,7 +94,8 @@ class Packing:
         sizes = sorted({tile.rows, tile.few_rows, tile.columns})
         found = [self._offsets(), self._table(), self.is_run("is_run", self.size), self._runs()]
         for size in sizes:
-            found.append(Panel(self, size).text() if self.half is None else pairs.pack(self, self.half, size))
+            panel = Panel(self, size) if self.half is None else pairs.PairPanel(self, self.half, size)
+            found.append(panel.text())
         return [*found, self._pack_wide()] if self._packs_wide else found
 
     def function(self, name: str, *arguments: tuple[str, str], is_public: bool = False) -> Function:

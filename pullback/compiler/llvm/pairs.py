@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from .builder import VectorBuilder
 from .function import Scalar
+from .panels import Panel
 from .target import Target
-from .values import REGISTER, STORAGE_SIZE, Value
+from .values import REGISTER, Value
 
 if TYPE_CHECKING:
     from .packing import Packing
@@ -45,89 +46,91 @@ def multiply_add(b: VectorBuilder, half: str, x: Value, y: Value, total: Value) 
     return b.add(product, total)
 
 
-def pack(p: Packing, half: str, rows: int) -> str:
-    """``packN`` (see packing.py), with a lane for each two of ``count`` steps of k."""
-    f = p.function(
-        f"pack{rows}", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
-        ("i64", "k_run"),
-    )  # fmt: skip
-    is_run, packed = f.variable(), f.variable()
-    f.line(f"call void @is_run(ptr {is_run}, ptr %rows, i64 {rows})")
-    f.set(packed, 0)
-    stored = "uint16" if p.dtype == "bfloat16" else p.dtype
-    lanes, step = p.tile.lanes, rows * STORAGE_SIZE[WORD]
-    pairs = f.div("%count", 2)
+class PairPanel(Panel):
+    """``packN`` with a lane for each two of ``count`` steps of k."""
 
-    def words(b: VectorBuilder, elements: Value) -> Value:
-        """``elements``, twice the width of ``b``, as its lanes."""
-        wide = b.at_width(2 * b.width)
-        return b.pure(f"bitcast {wide.typed(wide.cast(elements, half))} to {b.type('i32')}", "i32")
+    def __init__(self, packing: Packing, half: str, rows: int) -> None:
+        super().__init__(packing, rows)
+        self.half = half
+        self.stored = "uint16" if packing.dtype == "bfloat16" else packing.dtype
+        self.pairs = self.f.div("%count", 2)
 
-    def interleaved(b: VectorBuilder, places: list[str]) -> Value:
-        """The lanes of elements at one or two steps of k."""
-        found = [b.load(stored, place) for place in places]
-        first, second = (*found, b.const(0, REGISTER[stored]))[:2]
-        order = ", ".join(f"i32 {i + side * b.width}" for i in range(b.width) for side in (0, 1))
-        both = f"shufflevector {b.typed(first)}, {b.typed(second)}, <{2 * b.width} x i32> <{order}>"
-        return words(b, b.at_width(2 * b.width).pure(both, first.dtype))
+    def along_rows(self, vectors: list[tuple[int, int]]) -> None:
+        """Rows that follow each other: for each pair, vectors of (first row, lanes)."""
+        f = self.f
+        begin = f.word("%rows", 0)
 
-    def each_pair(start: Scalar, body: Callable[[str, list[str]], None]) -> None:
+        def pair(out: str, sources: list[str]) -> None:
+            sources = [f.at(source, begin) for source in sources]
+            for first, width in vectors:
+                b = f.b.at_width(width)
+                found = self._interleaved(b, [f.at(source, first * self.size) for source in sources])
+                b.store(WORD, f.at(out, first * self.sum_size), found)
+
+        self._each_pair(0, pair)
+
+    def across(self) -> None:
+        """Rows that lie apart."""
+        f = self.f
+        f.when(f.test("ne", "%k_run", 0), self._along_k)
+        self._one_by_one()
+
+    def _along_k(self) -> None:
+        """All whole squares of steps that follow each other."""
+        f, lanes = self.f, self.lanes
+        base = f.at("%base", f.word("%ks", 0))
+        wide = f.b.at_width(2 * lanes)
+
+        def square(number: str) -> None:
+            out, begin = f.at("%out", f.mul(number, self.step)), f.at(base, f.mul(number, 2 * self.size))
+            for first in range(0, self.rows, lanes):
+                here = min(lanes, self.rows - first)
+                read = [wide.load(self.stored, f.at(begin, f.word("%rows", first + row))) for row in range(here)]
+                vectors = [self._words(f.b, elements) for elements in read]
+                vectors += [vectors[-1]] * (lanes - here)
+                for i, vector in enumerate(self.packing.transpose(f, vectors)):
+                    place = f.at(out, i * self.step + first * self.sum_size)
+                    self.packing.store_rows(f, place, vector, here, self.rows)
+
+        squares = f.emit(f"and i64 {self.pairs}, {-lanes}")
+        f.loop(0, squares, lanes, square)
+        f.set(self.packed, squares)
+
+    def _one_by_one(self) -> None:
+        f = self.f
+        b = f.b.at_width(1)
+
+        def pair(out: str, sources: list[str]) -> None:
+            for row in range(self.rows):
+                offset = f.word("%rows", row)
+                found = self._interleaved(b, [f.at(source, offset) for source in sources])
+                b.store(WORD, f.at(out, row * self.sum_size), found)
+
+        self._each_pair(f.get(self.packed), pair)
+
+    def _each_pair(self, start: Scalar, body: Callable[[str, list[str]], None]) -> None:
         """``body(out, sources)``: where the pair's lanes go, and where the elements at its steps of k are."""
+        f = self.f
 
         def one(number: Scalar, steps: list[str]) -> None:
-            body(f.at("%out", f.mul(number, step)), [f.at("%base", f.word("%ks", k)) for k in steps])
+            body(f.at("%out", f.mul(number, self.step)), [f.at("%base", f.word("%ks", k)) for k in steps])
 
         def whole(number: str) -> None:
             k = f.mul(number, 2)
             one(number, [k, f.add(k, 1)])
 
-        f.loop(start, pairs, 1, whole)
-        f.when(f.test("ne", f.rem("%count", 2), 0), lambda: one(pairs, [f.sub("%count", 1)]))
+        f.loop(start, self.pairs, 1, whole)
+        f.when(f.test("ne", f.rem("%count", 2), 0), lambda: one(self.pairs, [f.sub("%count", 1)]))
 
-    def along_rows() -> None:
-        begin = f.word("%rows", 0)
+    def _interleaved(self, b: VectorBuilder, places: list[str]) -> Value:
+        """The lanes of elements at one or two steps of k."""
+        found = [b.load(self.stored, place) for place in places]
+        first, second = (*found, b.const(0, REGISTER[self.stored]))[:2]
+        order = ", ".join(f"i32 {i + side * b.width}" for i in range(b.width) for side in (0, 1))
+        both = f"shufflevector {b.typed(first)}, {b.typed(second)}, <{2 * b.width} x i32> <{order}>"
+        return self._words(b, b.at_width(2 * b.width).pure(both, first.dtype))
 
-        def body(out: str, sources: list[str]) -> None:
-            sources = [f.at(source, begin) for source in sources]
-            for first, width in p.as_vectors(rows):
-                b = f.b.at_width(width)
-                found = interleaved(b, [f.at(source, first * p.size) for source in sources])
-                b.store(WORD, f.at(out, first * STORAGE_SIZE[WORD]), found)
-
-        each_pair(0, body)
-
-    def along_k() -> None:
-        base = f.at("%base", f.word("%ks", 0))
-        wide = f.b.at_width(2 * lanes)
-
-        def square(number: str) -> None:
-            out, begin = f.at("%out", f.mul(number, step)), f.at(base, f.mul(number, 2 * p.size))
-            for first in range(0, rows, lanes):
-                here = min(lanes, rows - first)
-                read = [wide.load(stored, f.at(begin, f.word("%rows", first + row))) for row in range(here)]
-                vectors = [words(f.b, elements) for elements in read]
-                vectors += [vectors[-1]] * (lanes - here)
-                for i, vector in enumerate(p.transpose(f, vectors)):
-                    p.store_rows(f, f.at(out, i * step + first * STORAGE_SIZE[WORD]), vector, here, rows)
-
-        squares = f.emit(f"and i64 {pairs}, {-lanes}")
-        f.loop(0, squares, lanes, square)
-        f.set(packed, squares)
-
-    def one_by_one() -> None:
-        b = f.b.at_width(1)
-
-        def body(out: str, sources: list[str]) -> None:
-            for row in range(rows):
-                offset = f.word("%rows", row)
-                found = interleaved(b, [f.at(source, offset) for source in sources])
-                b.store(WORD, f.at(out, row * STORAGE_SIZE[WORD]), found)
-
-        each_pair(f.get(packed), body)
-
-    def across() -> None:
-        f.when(f.test("ne", "%k_run", 0), along_k)
-        one_by_one()
-
-    f.when(f.test("ne", f.get(is_run), 0), along_rows, across)
-    return f.text()
+    def _words(self, b: VectorBuilder, elements: Value) -> Value:
+        """``elements``, twice the width of ``b``, as its lanes."""
+        wide = b.at_width(2 * b.width)
+        return b.pure(f"bitcast {wide.typed(wide.cast(elements, self.half))} to {b.type('i32')}", "i32")

@@ -38,18 +38,18 @@ class Panel:
             name or f"pack{rows}", ("ptr", "out"), ("ptr", "base"), ("ptr", "rows"), ("ptr", "ks"), ("i64", "count"),
             ("i64", "k_run"),
         )  # fmt: skip
+        self.packed = self.f.variable()  # steps of k that are done
 
     def text(self) -> str:
         """The function ``packN``."""
         f = self.f
         is_run = f.variable()
-        self.packed = f.variable()  # steps of k that are done
         f.line(f"call void @is_run(ptr {is_run}, ptr %rows, i64 {self.rows})")
         f.set(self.packed, 0)
         f.when(
             f.test("ne", f.get(is_run), 0),
             lambda: self.along_rows(self.packing.as_vectors(self.rows)),
-            self._across,
+            self.across,
         )
         return f.text()
 
@@ -72,7 +72,7 @@ class Panel:
 
         f.unrolled("%count", one)
 
-    def _across(self) -> None:
+    def across(self) -> None:
         """Rows that lie apart."""
         f = self.f
         f.when(f.test("ne", "%k_run", 0), self._along_k)
