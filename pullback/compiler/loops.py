@@ -158,13 +158,6 @@ class Kernel:
         return self.mode == "map" and len(stores) == 1 and [e[0] for e in self.expressions] == ["load"]
 
     @property
-    def is_pointwise(self) -> bool:
-        """Whether each point is read and written by itself."""
-        return self.mode in ("map", "scalar") or (
-            self.mode == "column" and not self.folds and not self.has_scan and self.scatter is None
-        )
-
-    @property
     def row_loops(self) -> list[int]:
         return [dim for dim, folded in enumerate(self.reduced) if folded]
 
