@@ -59,10 +59,13 @@ def make(kinds, specs, rings, sizes, bits, call, record, answer, take_arena, are
 """
 
 
-def direct_call(variant: Variant, kinds: Sequence[Any], modes: Sequence[Any]) -> Callable[..., Any] | None:
+def direct_call(
+    variant: Variant, kinds: Sequence[Any], firsts: Sequence[int], modes: Sequence[Any]
+) -> Callable[..., Any] | None:
     """A function of the arguments and whether gradients are recorded, which gives the result or MISS.
 
-    kinds: class, shape, dtype, weak type and ``rg`` of the arguments. None if the call is not so simple.
+    kinds: class, shape, dtype, weak type and ``rg`` of the arguments.   firsts: for each, the first that is the same
+    tensor.   None if the call is not so simple.
     """
     parts = variant.direct_parts(len(kinds))
     if parts is None or not 1 <= len(kinds) <= MAX_ARGUMENTS or not 1 <= len(parts.specs) <= MAX_RESULTS:
@@ -73,7 +76,9 @@ def direct_call(variant: Variant, kinds: Sequence[Any], modes: Sequence[Any]) ->
     entry = parts.entry
     recycles = tuple([ring is not None for ring in entry.rings])
     arena = 0 if not entry.has_arena else 1 if entry.arenas is None else 2
-    make = _maker(classes, parts.positions, entry.slot, recycles, parts.is_single, arena, parts.hold is not None)
+    make = _maker(
+        classes, tuple(firsts), parts.positions, entry.slot, recycles, parts.is_single, arena, parts.hold is not None
+    )
     made: Callable[..., Any] = make(
         kinds, parts.specs, entry.rings, entry.sizes, entry.bits, entry.call, entry.record, entry.answer,
         entry.take_arena, entry.arenas, parts.hold, modes,
@@ -83,14 +88,14 @@ def direct_call(variant: Variant, kinds: Sequence[Any], modes: Sequence[Any]) ->
 
 @lru_cache(128)
 def _maker(
-    classes: tuple[type, ...], positions: tuple[int, ...], slot: int, recycles: tuple[bool, ...], is_single: bool,
-    arena: int, watches: bool,
+    classes: tuple[type, ...], firsts: tuple[int, ...], positions: tuple[int, ...], slot: int,
+    recycles: tuple[bool, ...], is_single: bool, arena: int, watches: bool,
 ) -> Callable[..., Any]:
     """The function ``make`` of ``_SOURCE``.
 
-    classes: of the arguments.   positions: for each input of the program, the argument.   slot: the first input's.
-    recycles: for each output, whether its buffer comes from a ring.   arena: 0 none, 1 an allocated one, 2 one that is
-    kept.   watches: whether names outside are to be looked at.
+    classes: of the arguments.   firsts: for each, the first that is the same tensor.   positions: for each input of the
+    program, the argument.   slot: the first input's.   recycles: for each output, whether its buffer comes from a ring.
+    arena: 0 none, 1 an allocated one, 2 one that is kept.   watches: whether names outside are to be looked at.
     """
     count, outputs = len(classes), range(len(recycles))
     tensors = [k for k in range(count) if classes[k] is Tensor]
@@ -101,10 +106,12 @@ def _maker(
     def lines(template: str, numbers: Iterable[int]) -> str:
         return "\n        ".join([template.format(k) for k in numbers]) or "pass"
 
-    if len(tensors) <= 3:
-        same = [f"a{i} is a{k}" for k in tensors for i in tensors if i < k]
+    distinct = [k for k in tensors if firsts[k] == k]
+    wrong_same = [f"a{k} is not a{firsts[k]}" for k in tensors if firsts[k] != k]
+    if len(distinct) <= 3:
+        wrong_same += [f"a{i} is a{k}" for k in distinct for i in distinct if i < k]
     else:
-        same = [f"len({{{listed('id(a{})', tensors)}}}) != {len(tensors)}"]
+        wrong_same.append(f"len({{{listed('id(a{})', distinct)}}}) != {len(distinct)}")
     wrong_classes = [
         f"type(a{k}) is not {cls.__name__}" + (f" or a{k} not in INT64" if cls is int else "")
         for k, cls in enumerate(classes)
@@ -129,7 +136,7 @@ def _maker(
         sizes=listed("z{}", outputs),
         bits=listed("t{}", range(len(positions))) + "*_",
         arguments=listed("a{}", range(count)),
-        wrong_classes=" or ".join([*wrong_classes, *same]),
+        wrong_classes=" or ".join([*wrong_classes, *wrong_same]),
         nodes=lines("n{0} = a{0}._node", tensors),
         wrong_types=" or ".join([*wrong_types, *["not hold()"] * watches]) or "False",
         outputs="\n        ".join([

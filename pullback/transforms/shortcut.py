@@ -128,6 +128,12 @@ def _kind(leaf: Any) -> tuple[Any, ...]:
     return cls, None, None, None, None
 
 
+def _firsts(leaves: Sequence[Any]) -> list[int]:
+    """For each leaf its position; of a tensor that is given several times, the first one."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(leaf), k) if type(leaf) is Tensor else k for k, leaf in enumerate(leaves)]
+
+
 def find_shortcut(
     args: tuple[Any, ...], leaves: Sequence[Any], variant: Variant, modes: Sequence[Any]
 ) -> Callable[[tuple[Any, ...], bool], Any] | None:
@@ -137,12 +143,15 @@ def find_shortcut(
     """
     if not all(type(leaf) in (Tensor, np.ndarray, float, int) for leaf in leaves):
         return None
-    tensors = [leaf for leaf in leaves if type(leaf) is Tensor]
-    if len(set(map(id, tensors))) != len(tensors):
-        return None
+    firsts = _firsts(leaves)
+    has_twins = firsts != list(range(len(leaves)))
     if all(type(arg) in LEAVES for arg in args):
-        made = direct_call(variant, [_kind(leaf) for leaf in leaves], modes)
-        return made or Shortcut(args, None, leaves, variant, modes).call
+        made = direct_call(variant, [_kind(leaf) for leaf in leaves], firsts, modes)
+        if made is not None or has_twins:
+            return made
+        return Shortcut(args, None, leaves, variant, modes).call
+    if has_twins:
+        return None
     walks = [_below(arg) for arg in args]
     if _no_walk in walks:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import threading
 import time
 
@@ -182,6 +183,16 @@ def test_one_tensor_twice_is_not_two_tensors():
     others = [pb.full((3,), float(k)) for k in range(12)]
     three_times(lambda: many(*others), [66.0] * 3)
     three_times(lambda: many(*others, others[0]), [0.0] * 3)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_any_arguments_may_be_one_tensor(count):
+    weights = (2.0, 3.0, 5.0, 7.0, 11.0)[:count]
+    f = pb.jit(lambda *xs: sum(w * x for w, x in zip(weights, xs, strict=True)))
+    tensors = [pb.full((3,), 10.0**k) for k in range(3)]
+    for places in itertools.product(range(3), repeat=count):
+        expected = sum(w * 10.0**k for w, k in zip(weights, places, strict=True))
+        three_times(lambda places=places: f(*[tensors[k] for k in places]), [expected] * 3)
 
 
 def test_other_types_and_modes_are_other_calls():
