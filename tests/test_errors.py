@@ -21,7 +21,7 @@ CASES = {
     "negative power": (lambda: x**-2, ValueError, r"int64\[6\] to -2.*astype"),
     "in place": (lambda: x.__iadd__(1.5), TypeError, r"x \+= v: the result has dtype float32"),
     "no memory": (lambda: pb.zeros((2**40, 2**40)).tolist(), RuntimeError, "memory"),
-    "more elements than 64 bits count": (lambda: pb.zeros((2**33, 2**33)).sum().item(), RuntimeError, "2..63 elements"),
+    "more elements than 64 bits count": (lambda: pb.zeros((2**33, 2**33)).sum().item(), RuntimeError, "2..63 bytes"),
     "extent": (lambda: pb.zeros(2**70), ValueError, "zeros: extent .* 64 bits"),
     "copy forbidden": (lambda: pb.asarray([1], copy=False), ValueError, "asarray: .*copy"),
     "probability": (lambda: nn.Dropout(1.5), ValueError, "Dropout: p must be"),

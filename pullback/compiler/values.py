@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CompileError
+from ..errors import CompileError, DeviceError
 from ..graph.node import Node, topological_order
+from ..graph.state import describe_site
 from ..graph.structure import is_static_constant
 from ..ops.leaf import PARAMETER
 from ..ops.registry import by_name
+from ..shapes import size_of
 
 if TYPE_CHECKING:
     from ..dtypes import DType
@@ -175,6 +177,11 @@ def import_graph(
             continue
         if not node.inputs and op.name != "iota":
             raise CompileError(f"{op.name} is a leaf of the graph but not an input of the program")
+        if size_of(node.shape) * node.dtype.itemsize >= 1 << 63:
+            raise DeviceError(
+                f"{op.name}: a result of shape {node.shape} and dtype {node.dtype.name} has 2**63 bytes or more, which "
+                f"no memory holds (made at {describe_site(node.site)})"
+            )
         operands = tuple([value_of[id(n)] for n in node.inputs])
         value_of[id(node)] = make(op, operands, node.attrs, node.shape, node.dtype, _origin(node))
     return [value_of[id(node)] for node in outputs], leaves

@@ -350,6 +350,23 @@ def test_einsum_messages(subscripts, shapes, message):
         pb.einsum(subscripts, *[draw(*shape) for shape in shapes])
 
 
+@pytest.mark.parametrize(
+    ("op", "call"),
+    [
+        ("dot_general", lambda x: pb.matmul(x[:, None], x[None, :])),
+        ("dot_general", lambda x: pb.linear(x[:, None], x[:, None])),
+        ("dot_general", lambda x: pb.sum(pb.tensordot(x, x, axes=0).reshape(-1))),
+        ("multiply", lambda x: pb.outer(x, x)),
+        ("multiply", lambda x: pb.einsum("i,j->ij", x, x)),
+    ],
+)
+def test_sizes_beyond_any_memory(op, call):
+    """2**64 elements: nothing is allocated, nor does a number overflow."""
+    x = pb.broadcast_to(pb.ones(1), (1 << 32,))
+    with pytest.raises(pb.DeviceError, match=rf"{op}: .*2\*\*63 bytes or more.*made at .*test_contraction.py"):
+        pb.eval(call(x))
+
+
 @pytest.mark.parametrize("optimize", ["best", [(0, 2)], [(0, 0)], [0, 1], 3, [()]])
 def test_wrong_orders(optimize):
     with pytest.raises(pb.ArgumentError, match="einsum"):
