@@ -22,7 +22,7 @@ TINY = 33
 class Product:
     """``batch`` products of a [m, k] by b [k, n] of ``dtype``; of int8, summed in int32.
 
-    transposed: a lies in memory as [k, m].
+    transposed: a lies in memory as [k, m].   is_layer: b lies in memory as [n, k], as the weights of a linear layer.
     """
 
     m: int
@@ -32,6 +32,7 @@ class Product:
     dtype: str = "float32"
     batch: int = 0
     transposed: bool = False
+    is_layer: bool = False
 
     @property
     def name(self) -> str:
@@ -44,7 +45,8 @@ class Product:
         batch = f"{self.batch} products" if self.batch else "product"
         gradient = ", the first transposed in memory: a weight gradient" if self.transposed else ""
         dtype = "int8 to int32" if self.dtype == "int8" else self.dtype
-        return f"{dtype} {batch}, m k n = {self.m} {self.k} {self.n}{gradient}"
+        layer = ", the second transposed in memory: a layer" if self.is_layer else ""
+        return f"{dtype} {batch}, m k n = {self.m} {self.k} {self.n}{gradient}{layer}"
 
     def tiny(self) -> Product:
         m, k, n = (min(extent, TINY) for extent in (self.m, self.k, self.n))
@@ -56,7 +58,11 @@ class Product:
         rng = np.random.default_rng(0)
         lead = (size.batch,) if size.batch else ()
         shapes = [
-            (*lead, *shape) for shape in ((size.k, size.m) if size.transposed else (size.m, size.k), (size.k, size.n))
+            (*lead, *shape)
+            for shape in (
+                (size.k, size.m) if size.transposed else (size.m, size.k),
+                (size.n, size.k) if size.is_layer else (size.k, size.n),
+            )
         ]
         if self.dtype == "int8":
             a, b = (rng.integers(-128, 128, shape, np.int8) for shape in shapes)
@@ -68,8 +74,9 @@ class Product:
     def work(self, inputs: Inputs) -> Work:
         a, b = inputs["a"], inputs["b"]
         m = a.shape[-1] if self.transposed else a.shape[-2]
-        flops = 2.0 * a.size * b.shape[-1]
-        results = (len(a) if self.batch else 1) * m * b.shape[-1]
+        n = b.shape[-2] if self.is_layer else b.shape[-1]
+        flops = 2.0 * a.size * n
+        results = (len(a) if self.batch else 1) * m * n
         each = {"float32": 4, "float64": 8, "bfloat16": 2}[self.dtype]
         computed_in = "float64" if self.dtype == "float64" else "float32"
         return Work(flops, float((a.size + b.size) * each), float(results * each), computed_in)
@@ -83,6 +90,7 @@ PRODUCTS = (
     Product(1024, 1024, 1024), Product(2048, 2048, 2048), Product(32, 784, 128, 0.8), Product(128, 784, 128, 0.8),
     Product(4096, 384, 1536), Product(1, 4096, 4096, 0.8), Product(100_000, 64, 64, 0.8),
     Product(64, 100_000, 64, 0.8, transposed=True), Product(32, 32, 32, 0.8, batch=512),
+    Product(32, 4096, 4096), BF16(1, 4096, 4096, 0.8, is_layer=True),
     F64(512, 512, 512), F64(1024, 1024, 1024), BF16(1024, 1024, 1024), BF16(2048, 2048, 2048),
     INT8(1024, 1024, 1024, 0.8),
 )  # fmt: skip
@@ -94,11 +102,9 @@ PRODUCTS = (
 def build_pullback(product: Product, inputs: Inputs) -> Job:
     import pullback as pb
 
-    transposed = product.transposed
+    turn, turn_b = product.transposed, product.is_layer
     sums = pb.int32 if product.dtype == "int8" else None
-    function = pb.jit(
-        lambda a, b: pb.matmul(pb.matrix_transpose(a) if transposed else a, b, preferred_dtype=sums)
-    )
+    function = pb.jit(lambda a, b: pb.matmul(a.mT if turn else a, b.mT if turn_b else b, preferred_dtype=sums))
     a, b = (pb.astype(pb.asarray(inputs[name]), getattr(pb, product.dtype)) for name in "ab")
     pb.eval(a, b)
 
@@ -114,6 +120,8 @@ def build_numpy(product: Product, inputs: Inputs) -> Job:
     a, b = inputs["a"], inputs["b"]
     if product.transposed:
         a = a.T
+    if product.is_layer:
+        b = b.T
     c = np.matmul(a, b)
     return Job(lambda: np.matmul(a, b, out=c), lambda c: [c])
 
@@ -124,6 +132,8 @@ def build_torch(product: Product, inputs: Inputs) -> Job:
     a, b = (torch.from_numpy(inputs[name]).to(getattr(torch, product.dtype)) for name in "ab")
     if product.transposed:
         a = a.mT
+    if product.is_layer:
+        b = b.mT
     c = torch.matmul(a, b)
     return Job(lambda: torch.matmul(a, b, out=c), lambda c: [c.double().numpy()])
 
@@ -134,9 +144,9 @@ def build_jax(product: Product, inputs: Inputs) -> Job:
 
     if product.dtype == "float64":
         jax.config.update("jax_enable_x64", True)
-    transposed = product.transposed
+    turn, turn_b = product.transposed, product.is_layer
     sums = jnp.int32 if product.dtype == "int8" else None
-    function = jax.jit(lambda a, b: jnp.matmul(a.T if transposed else a, b, preferred_element_type=sums))
+    function = jax.jit(lambda a, b: jnp.matmul(a.T if turn else a, b.T if turn_b else b, preferred_element_type=sums))
     a, b = (jnp.asarray(inputs[name], product.dtype) for name in "ab")
     return Job(lambda: function(a, b).block_until_ready(), lambda c: [np.asarray(c, np.float64)])
 
