@@ -330,6 +330,7 @@ def _check_mask(mask: Any, shape: tuple[int, ...], dtype: DType, op: str) -> tup
     missing = len(shape) - found.ndim
     if missing < 0 or any(a not in (1, b) for a, b in zip(found.shape, shape[missing:])):
         raise ShapeError(f"{op}: a mask of shape {found.shape} does not broadcast to the scores' shape {shape}")
+    found = manipulation.reshape(found, (*(1,) * (2 - found.ndim), *found.shape))
     if found.dtype.kind == "b":
         return found, None
     if found.dtype.kind != "f":

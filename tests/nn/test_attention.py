@@ -120,6 +120,23 @@ def test_masks_combine():
     np.testing.assert_allclose(np.asarray(attention(q, k, v, allowed, True)), by_hand(q, k, v, both), rtol=1e-12)
 
 
+@pytest.mark.parametrize("queries", [1, 3])
+def test_masks_of_few_axes(queries):
+    """One for each key, and one for all."""
+    q, k, v = normal(2, 3, queries, 4), normal(2, 3, 5, 4, seed=1), normal(2, 3, 5, 2, seed=2)
+    keys = np.array([True, False, True, True, False])
+    for mask in (keys, np.where(keys, 0.5, -np.inf), np.array(True), np.array(False), np.array(0.25)):
+        full = np.broadcast_to(mask, (2, 3, queries, 5))
+        for options in ({}, {"is_causal": True}):
+            expected = attention(q, k, v, full, **options)
+            np.testing.assert_allclose(attention(q, k, v, mask, **options), expected, rtol=1e-12, atol=1e-15)
+            for one, other in zip(
+                gradients(lambda *x, m=mask, o=options: attention(*x, m, **o), q, k, v),
+                gradients(lambda *x, m=full, o=options: attention(*x, m, **o), q, k, v), strict=True,
+            ):  # fmt: skip
+                np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
 def test_masks_of_broadcast_keys():
     """Keys and values that several heads or batches share count where any of them sees them."""
     q, k, v = normal(2, 4, 3, 5), normal(1, 1, 6, 5, seed=1), normal(6, 5, seed=2)
