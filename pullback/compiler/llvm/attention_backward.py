@@ -109,7 +109,6 @@ class BackwardLibrary(AttentionLibrary):
         b, kind = f.b, f.b.type(self.register)
         scale = f.variable(kind)
         f.set(scale, self.from_bits(f, "%scale").ref, kind)
-        whole = f.emit(f"and i64 %length, {-self.tile.lanes}")
         filled = f.emit(f"and i64 {f.add('%length', self.tile.lanes - 1)}, {-self.tile.lanes}")
 
         def one(i: str) -> None:
@@ -120,8 +119,7 @@ class BackwardLibrary(AttentionLibrary):
                 value = b.mul(value, Value(f.get(scale, kind), self.register))
                 b.store(self.sum_dtype, f.at(out, f.mul(j, self.sum_size)), value)
 
-            self.vectors(f, whole, lambda j: vector(j, None))
-            self.vectors(f, "%length", lambda j: vector(j, b.mask_below(f.sub("%length", j))), whole)
+            f.each_vector("%length", vector)
             self.fill(f, out, filled, f.div("%row", self.sum_size))
 
         f.loop(0, "%count", 1, one)

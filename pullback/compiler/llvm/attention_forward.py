@@ -127,7 +127,6 @@ class ForwardLibrary(AttentionLibrary):
         b, dtype, kind = f.b, self.sum_dtype, f.b.type(self.register)
         scale, total = f.variable(kind), f.variable(kind)
         f.set(scale, self.from_bits(f, "%scale").ref, kind)
-        whole = f.emit(f"and i64 %length, {-self.tile.lanes}")
 
         def row(i: str) -> None:
             source, out = f.at("%base", f.word("%rows", i)), f.at("%out", f.mul(i, "%step"))
@@ -137,8 +136,7 @@ class ForwardLibrary(AttentionLibrary):
                 x = b.cast(b.load(self.dtype, f.at(source, f.mul(j, self.size)), lanes), self.register)
                 f.set(total, b.fma(x, x, Value(f.get(total, kind), self.register)).ref, kind)
 
-            self.vectors(f, whole, lambda j: vector(j, None))
-            self.vectors(f, "%length", lambda j: vector(j, b.mask_below(f.sub("%length", j))), whole)
+            f.each_vector("%length", vector)
             norm = b.sqrt(b.horizontal("add", Value(f.get(total, kind), self.register)))
             norm = b.mul(norm, Value(f.get(scale, kind), self.register))
             b.store_scalar(dtype, out, b.combine("max", norm, b.load_scalar(dtype, out)))

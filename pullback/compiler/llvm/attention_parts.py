@@ -182,9 +182,7 @@ class AttentionLibrary(ContractionLibrary):
                 b.store(self.sum_dtype, at, self.masked(f, b.load(self.sum_dtype, at), j, step, lanes))
 
             first = f.emit(f"and i64 %lo, {-self.tile.lanes}")
-            whole = f.emit(f"and i64 %hi, {-self.tile.lanes}")
-            self.vectors(f, whole, lambda j: vector(j, None), first)
-            self.vectors(f, "%hi", lambda j: vector(j, b.mask_below(f.sub("%hi", j))), whole)
+            f.each_vector("%hi", vector, first)
 
         f.when(f.test("eq", "%mask_step", 0), lambda: walk(0), lambda: walk(element))
         if self.mask == "add":  # of an infinity or a NaN nothing may be left where a query does not reach

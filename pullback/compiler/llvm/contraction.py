@@ -79,7 +79,6 @@ class ContractionLibrary(BlockCalls):
             along k follow each other. "across": rows follow each other, and elements along k are ``a_row`` bytes apart.
         """
         name = f"tile{rows}{access}"
-        self.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         f = self.function(
             name, ("ptr", "a"), ("i64", "a_row"), ("ptr", "b"), ("ptr", "ks"), ("i64", "count"), ("ptr", "c"),
             ("i64", "c_row"), ("i64", "valid"), ("i64", "add"),
@@ -103,7 +102,7 @@ class ContractionLibrary(BlockCalls):
             # The tile's place comes from far while the products are summed.
             for row in places:
                 for place in (row[0], f.at(row[-1], (lanes - 1) * self.sum_size)):
-                    f.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+                    b.prefetch(place, is_written=True)
 
         is_far = f.emit(f"or i1 {f.test('ne', '%add', 0)}, {f.test('sge', '%count', LONG_SUM)}")
         f.when(is_far, fetch)
@@ -156,7 +155,6 @@ class ContractionLibrary(BlockCalls):
             "copy_tile", ("ptr", "target"), ("i64", "target_row"), ("ptr", "source"), ("i64", "source_row"),
             ("i64", "rows"), ("i64", "columns"),
         )  # fmt: skip
-        lanes = self.tile.lanes
 
         def row(i: str) -> None:
             source, target = f.at("%source", f.mul(i, "%source_row")), f.at("%target", f.mul(i, "%target_row"))
@@ -165,9 +163,7 @@ class ContractionLibrary(BlockCalls):
                 at = f.mul(j, self.sum_size)
                 f.b.store(self.sum_dtype, f.at(target, at), f.b.load(self.sum_dtype, f.at(source, at), mask), mask)
 
-            whole = f.emit(f"and i64 %columns, {-lanes}")
-            f.loop(0, whole, lanes, lambda j: vector(j, None))
-            f.loop(whole, "%columns", lanes, lambda j: vector(j, f.b.mask_below(f.sub("%columns", j))))
+            f.each_vector("%columns", vector)
 
         f.loop(0, "%rows", 1, row)
         return f.text()
@@ -232,7 +228,6 @@ class ContractionLibrary(BlockCalls):
         check = "is_run" if self.result_size == self.size else "is_run_of_results"
         f.line(f"call void @{check}(ptr {is_run}, ptr %columns, i64 %width)")
         contiguous = f.test("ne", f.get(is_run), 0)
-        lanes = self.tile.lanes
 
         def row(i: str) -> None:
             source, target = f.at("%block", f.mul(i, "%block_row")), f.at("%c", f.word("%rows", i))
@@ -243,11 +238,6 @@ class ContractionLibrary(BlockCalls):
 
             start = f.at(target, f.word("%columns", 0))
 
-            def run() -> None:
-                whole = f.emit(f"and i64 %width, {-lanes}")
-                f.loop(0, whole, lanes, lambda j: vector(j, None))
-                f.loop(whole, "%width", lanes, lambda j: vector(j, f.b.mask_below(f.sub("%width", j))))
-
             def scattered() -> None:
                 one = f.b.at_width(1)
 
@@ -257,7 +247,7 @@ class ContractionLibrary(BlockCalls):
 
                 f.loop(0, "%width", 1, element)
 
-            f.when(contiguous, run, scattered)
+            f.when(contiguous, lambda: f.each_vector("%width", vector), scattered)
 
         f.loop(0, "%count", 1, row)
         return f.text()

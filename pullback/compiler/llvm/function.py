@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from .builder import VectorBuilder
 from .target import Target
+from .values import Value
 
 B = TypeVar("B", bound=VectorBuilder)
 
@@ -126,6 +127,15 @@ class Code(Generic[B]):
         whole = self.emit(f"and i64 {count}, {-UNROLL}")
         self.loop(0, whole, UNROLL, several)
         self.loop(whole, count, 1, lambda i: body(i, 0))
+
+    def each_vector(self, stop: Scalar, body: Callable[[str, Value | None], None], start: Scalar = 0) -> None:
+        """``body(i, mask)`` for each vector from ``start`` to ``stop``; mask: of the last, if it is short."""
+        lanes = self.b.width
+        middle = self.emit(f"and i64 {self.sub(stop, start) if start else stop}, {-lanes}")
+        if start:
+            middle = self.add(start, middle)
+        self.loop(start, middle, lanes, lambda i: body(i, None))
+        self.loop(middle, stop, lanes, lambda i: body(i, self.b.mask_below(self.sub(stop, i))))
 
     def repeat(self, condition: Callable[[], str], body: Callable[[], None]) -> None:
         """``while condition(): body()``."""
