@@ -73,6 +73,11 @@ class VectorBuilder(Arithmetic):
         alignment = min(64, self.width * STORAGE_SIZE[dtype_name])
         self.lines.append(f"  store {vector} {stored.ref}, ptr {pointer}, align {alignment}, !nontemporal !0")
 
+    def prefetch(self, pointer: str, is_written: bool = False) -> None:
+        """Ask for the line at an address, which need not be one, in the caches; for itself alone if it is written."""
+        self.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        self.lines.append(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(is_written)}, i32 3, i32 1)")
+
     def fence_streams(self) -> None:
         """Let other threads see streamed stores before whatever is stored later. (x86 alone orders them otherwise.)"""
         if self.target.is_x86:

@@ -59,12 +59,11 @@ class Panel:
         base = f.at("%base", f.word("%rows", 0))
         step = f.sub(f.word("%ks", f.min(1, f.sub("%count", 1))), f.word("%ks", 0))
         ahead = f.mul(step, PREFETCHED)
-        self.packing.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
         def one(k: str, number: int) -> None:
             place = f.add(k, number)
             source, out = f.at(base, f.word("%ks", place)), f.at("%out", f.mul(place, self.step))
-            f.line(f"call void @llvm.prefetch.p0(ptr {f.at(source, ahead)}, i32 0, i32 3, i32 1)")
+            f.b.prefetch(f.at(source, ahead))
             for first, lanes in vectors:
                 b = f.b.at_width(lanes)
                 value = self.packing.load(b, f.at(source, first * self.size))

@@ -119,10 +119,8 @@ class ScatterEmitter(KernelEmitter):
         row = self.emit(f"getelementptr i8, ptr {there[scatter.access]}, i64 {self.b.first(offsets)}")
         size = STORAGE_SIZE[kernel.accesses[scatter.access].value.dtype.name]
         row = self.emit(f"getelementptr i8, ptr {row}, i64 {self.emit(f'mul i64 {start}, {size}')}")
-        self.b.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         for line in range(PREFETCH_LINES):
-            part = self.at(row, 64 * line)
-            self.line(f"call void @llvm.prefetch.p0(ptr {part}, i32 1, i32 3, i32 1)")
+            self.b.prefetch(self.at(row, 64 * line), is_written=True)
 
     def _update(self, scatter: Scatter, roots: list[int], same: dict[int, Value], point: Point) -> None:
         """The updates of one vector; ``same``: what is known of them before."""
