@@ -16,16 +16,18 @@ from ..errors import CompileError
 from ..runtime import object_cache
 from ..runtime.driver import Launch, get_num_threads
 from .blockwise import BlockCall, Lead
-from .llvm.block_loops import ACROSS, DIRECT, PACKED
+from .llvm.block_loops import ACROSS, DIRECT, PACKED, TOGETHER
 from .llvm.blockwise import CALL
 from .llvm.contraction import contraction_ir, function_name
 from .llvm.packing import Tile, group_words, steps_in_lane, sum_dtype_of, tile_for
+from .llvm.panels import NEIGHBOURS
 from .llvm.target import Target, host
 from .llvm.values import STORAGE_SIZE
 
 MAX_K_BLOCK = 384  # a panel of B of that many rows stays in the cache next to the core
 PACKED_A_BYTES = 144 << 10  # of a block of A, for the cache behind it
-MAX_COLUMNS = 512  # of a task
+KEPT_A_BYTES = 400 << 10  # of all rows of A, up to which they stay in that cache while panels of B pass by
+MAX_COLUMNS, MAX_WIDE_COLUMNS = 512, 1600  # of a task; of one that keeps all rows of A
 MAX_WHOLE_COLUMNS = 1024  # of a task that owns whole rows
 # Some ten microseconds, worth waking a thread for; and what is worth sharing with one that is awake.
 CHUNK_FLOPS, MIN_TASK_FLOPS = 1 << 20, 1 << 18
@@ -122,7 +124,7 @@ def product_launch(
     (_, a_row, c_row), (_, a_k, _) = product.m[-1], product.k[-1]
     params = [
         *a, *b, *c, m, n, k, cut.m_block, cut.n_block, m_blocks, n_blocks, cut.k_block, cut.row_block,
-        cut.a_access, int(cut.b_direct), int(cut.c_direct), a_row, a_k, c_row, *places, 0, 0,
+        cut.a_access, cut.b_access, int(cut.c_direct), a_row, a_k, c_row, *places, 0, 0,
     ]  # fmt: skip
     at_leads = len(params) - 2
     for axes in (product.batch, product.m, product.n, product.k):
@@ -146,8 +148,8 @@ class _Cut:
     """The blocks of a product: ``m_block`` by ``n_block`` of C are a task, which sums ``k_block`` steps at a time, of
     ``row_block`` rows of A.
 
-    depth: lanes of a panel for a block of k.   a_access: see llvm/block_loops.py.
-    b_direct: panels of B whose columns follow each other are read in place; b_in_place: all of them.
+    depth: lanes of a panel for a block of k.   a_access, b_access: see llvm/block_loops.py.
+    b_in_place: all panels of B are read in place.
     c_direct: sums are written to C as they are.
     """
 
@@ -157,7 +159,7 @@ class _Cut:
     row_block: int
     depth: int
     a_access: int
-    b_direct: bool
+    b_access: int
     b_in_place: bool
     c_direct: bool
 
@@ -177,12 +179,16 @@ def _cut(
     lead_a, lead_b = leads
     whole_rows = follow is not None and follow.whole
     is_joined = whole_rows or lead_a is not None or lead_b is not None
-    m_block, n_block = _blocks(m, n, k, batch, tile, whole_rows, is_joined)
     k_block = _k_block(k, steps)
     depth = -(-k_block // steps)
-    row_block = min(m_block, max(tile.rows, PACKED_A_BYTES // (depth * sum_size) // tile.rows * tile.rows))
+    is_wide = follow is None and not is_joined and m * depth * sum_size <= KEPT_A_BYTES
+    m_block, n_block = _blocks(m, n, k, batch, tile, whole_rows, is_joined, is_wide)
+    row_block = max(tile.rows, PACKED_A_BYTES // (depth * sum_size) // tile.rows * tile.rows)
+    row_block = m_block if is_wide else min(m_block, row_block)
 
-    c_direct = has_one["m"] and has_one["n"] and product.result == sum_dtype and (n == 1 or c_column == sum_size)
+    # C may be in order where operands are not: what comes of windows is a plain matrix.
+    in_order = all(len(collapsed([(axis[0], axis[2]) for axis in axes])) == 1 for axes in (product.m, product.n))
+    c_direct = in_order and product.result == sum_dtype and (n == 1 or c_column == sum_size)
     c_direct = c_direct and not (follow is not None and follow.only)
     reads_a = not is_widened and has_one["m"] and has_one["k"]
     a_direct = reads_a and (k == 1 or a_k == size)
@@ -197,8 +203,10 @@ def _cut(
     times = 16 if n * k * size <= SMALL_BYTES else 8 if is_near else 0
     b_direct = not is_widened and b_in_order and m_block <= times * tile.rows
     b_in_place = b_direct and lead_b is None and has_one["n"] and n % tile.columns == 0
+    has_lines = b_in_order and steps == 1 and (lead_b is not None or has_one["n"])
     a_access = DIRECT if a_direct else ACROSS if a_across else PACKED
-    return _Cut(m_block, n_block, k_block, row_block, depth, a_access, b_direct, b_in_place, c_direct)
+    b_access = DIRECT if b_direct else TOGETHER if has_lines else PACKED
+    return _Cut(m_block, n_block, k_block, row_block, depth, a_access, b_access, b_in_place, c_direct)
 
 
 def _scratch_of(
@@ -210,11 +218,14 @@ def _scratch_of(
     row_block, n_block, k_block = cut.row_block, cut.n_block, cut.k_block
     c_rows = row_block if k_block >= product.extents[2] else cut.m_block
     a_rows = row_block + tile.rows + tile.few_rows
+    b_columns = rounded_up(n_block, tile.columns)
+    if row_block >= cut.m_block:  # panels take the place of those before
+        b_columns = min(b_columns, (NEIGHBOURS if cut.b_access == TOGETHER else 1) * tile.columns)
     lead_a, lead_b = leads
     calls = [found.call for found in leads if found is not None] + ([] if follow is None else [follow])
     return [
         0 if cut.a_access == DIRECT else a_rows * cut.depth * sum_size,  # a
-        0 if cut.b_in_place else rounded_up(n_block, tile.columns) * cut.depth * sum_size,  # b
+        0 if cut.b_in_place else b_columns * cut.depth * sum_size,  # b
         (row_block + 2 * tile.rows) * 8,  # rows
         (n_block + tile.columns) * 8,  # columns
         n_block * 8,  # out
@@ -270,15 +281,17 @@ def _even_block(extent: int, limit: int, multiple: int) -> int:
 
 
 def _blocks(
-    m: int, n: int, k: int, batch: int, tile: Tile, whole_rows: bool = False, joined: bool = False
+    m: int, n: int, k: int, batch: int, tile: Tile, whole_rows: bool = False, joined: bool = False,
+    is_wide: bool = False,
 ) -> tuple[int, int]:
     """Rows and columns of a task: enough tasks for all threads, none too small, and little packed twice.
 
     joined: a kernel computes an operand as it is packed, or goes over whole rows of the result, and few blocks suit it.
+    is_wide: all rows of A stay in the cache, so that of B few panels at a time need do.
     """
     threads = get_num_threads()
     most = max(1, min(2 * m * n * k // (2 * CHUNK_FLOPS if joined else MIN_TASK_FLOPS), 8 * threads))
-    fewest = 1 if whole_rows else -(-n // MAX_COLUMNS)
+    fewest = 1 if whole_rows else -(-n // (MAX_WIDE_COLUMNS if is_wide else MAX_COLUMNS))
     best: tuple[float, int, int] | None = None
     for more in (1,) if whole_rows else (1, 2, 3, 4, 6, 8, 12, 16):
         n_block = rounded_up(-(-n // (fewest * more)), tile.columns)

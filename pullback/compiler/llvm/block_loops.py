@@ -1,8 +1,10 @@
 """The loops around the register tile: the function that computes any product of its dtype.
 
-A task is a block of C of one product of the batch. For each block of k its panels of B are packed, unless they are
-read in place; then, for each block of rows, A; and the register tile walks along the panels. Rows whose last block of k
-is done are copied to C, if they are not summed there, and given to the kernel that follows.
+A task is a block of C of one product of the batch. For each block of k and each block of rows A is packed, unless it is
+read in place; and the register tile walks along the panels of B, each of which is packed, unless it is read in place,
+when the first rows meet it. Where no others do, panels take the place of those before, which never leave the nearer
+caches. Rows whose last block of k is done are copied to C, if they are not summed there, and given to the kernel that
+follows.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ if TYPE_CHECKING:
 PARAMETERS = (
     "a_slot", "a_offset", "b_slot", "b_offset", "c_slot", "c_offset",
     "m", "n", "k", "m_block", "n_block", "m_blocks", "n_blocks", "k_block", "row_block",
-    "a_access", "b_direct", "c_direct",  # of A: PACKED, DIRECT or ACROSS; 1: read, written in place
+    "a_access", "b_access", "c_direct",  # see below; 1: C is written in place
     "a_row_step", "a_k_step", "c_row_step",  # bytes, where in place
     "at_a", "at_b", "at_rows", "at_columns", "at_out", "at_ka", "at_kb", "at_panels", "at_lines", "at_c",
     "at_lead_a", "at_lead_b", "at_call", "at_spills",  # bytes into the scratch
     "lead_a", "lead_b",  # where the LEAD of an operand is among the parameters; 0: it is in memory
 )  # fmt: skip
-PACKED, DIRECT, ACROSS = 0, 1, 2  # how a tile reads A (see ``tile_of``); ACROSS where tiles cover its rows exactly
+#: How a tile reads A (see ``tile_of``), ACROSS where tiles cover its rows exactly. Of B, DIRECT: panels whose columns
+#: follow each other are read in place; TOGETHER: panels are packed with their neighbours.
+PACKED, DIRECT, ACROSS, TOGETHER = 0, 1, 2, 3
 GROUPS = ("batch", "m", "n", "k")  # strides: of A, B and C; of A and C; of B and C; of A and B
 AT_GROUPS = len(PARAMETERS)
 AT_FOLLOW = AT_GROUPS + len(GROUPS) * GROUP_WORDS
@@ -59,15 +63,17 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Steps:
-    """A block of k: ``count`` steps from ``first`` on, in ``depth`` lanes of a panel of ``panel_bytes`` of B.
+    """A block of k: ``count`` steps from ``first`` on, in ``depth`` lanes of a panel.
 
+    alone: the first panel of B that is not packed with its neighbours.   kept: how many panels there is room for.
     add: 1 where sums of earlier steps are there already.
     """
 
     first: str
     count: str
     depth: Scalar
-    panel_bytes: str
+    alone: str
+    kept: str
     add: str
     is_last: str
 
@@ -108,8 +114,9 @@ class BlockLoops:
             place = f.emit(f"getelementptr ptr, ptr %slots, i64 {p[operand + '_slot']}")
             slot = f.emit(f"load ptr, ptr {place}")
             self.bases[operand] = f.at(slot, p[f"{operand}_offset"])
-        self.b_is_direct, self.c_is_direct = (f.test("ne", p[f"{operand}_direct"], 0) for operand in "bc")
+        self.c_is_direct = f.test("ne", p["c_direct"], 0)
         self.a_is_direct, self.a_is_across = (f.test("eq", p["a_access"], access) for access in (DIRECT, ACROSS))
+        self.b_is_direct, self.b_is_together = (f.test("eq", p["b_access"], access) for access in (DIRECT, TOGETHER))
         self.where, self.k_run_a, self.k_run_b = f.variable(), f.variable(), f.variable()
         # Tables that the task before left in scratch hold for this one, too, where it has the same block of n, or the
         # one block of k.
@@ -184,19 +191,11 @@ class BlockLoops:
         f.when(self.is_led["b"], lambda: self._compute("b", block, block.n0, block.width, k0, count))
         f.when(f.test("eq", f.get(self.k_is_known), 0), lambda: self._look_at_k(k0, count))
         depth = self.library.depth_of(f, count)
-        panel_bytes = f.mul(depth, self.columns * self.sum_size)
-        steps = _Steps(k0, count, depth, panel_bytes, add, is_last)
-
-        alone: Scalar = 0  # the first panel that is not packed with its neighbours
-        if self.library.half is None:
-            whole = f.emit(f"and i64 {f.div(block.width, self.columns)}, {-NEIGHBOURS}")
-            alone = f.choose(self.b_is_direct, 0, whole)
-            f.loop(0, alone, NEIGHBOURS, lambda j: self._pack_neighbours(block, steps, j))
-
-        def pack_unless_in_place(j: str) -> None:
-            f.when(f.test("eq", f.word(self.space["panels"], j), 0), lambda: self._pack_b(block, steps, j))
-
-        f.loop(alone, block.panels, 1, pack_unless_in_place)
+        whole = f.emit(f"and i64 {f.div(block.width, self.columns)}, {-NEIGHBOURS}")
+        alone = f.choose(self.b_is_together, whole, 0)
+        at_once = f.choose(self.b_is_together, NEIGHBOURS, 1)
+        kept = f.choose(f.test("sle", block.height, p["row_block"]), at_once, block.panels)
+        steps = _Steps(k0, count, depth, alone, kept, add, is_last)
         f.loop(0, block.height, p["row_block"], lambda r0: self._block_of_rows(block, steps, r0))
 
     def _look_at_k(self, k0: str, count: str) -> None:
@@ -215,7 +214,7 @@ class BlockLoops:
     def _pack_b(self, block: _Block, steps: _Steps, j: str) -> None:
         f = self.f
         f.line(
-            f"call void @pack{self.columns}(ptr {f.at(self.space['b'], f.mul(j, steps.panel_bytes))}, "
+            f"call void @pack{self.columns}(ptr {self._place_of_panel(steps, j)}, "
             f"ptr {block.read['b']}, ptr {f.at(self.space['columns'], f.mul(j, 8 * self.columns))}, "
             f"ptr {self.space['kb']}, i64 {steps.count}, i64 {f.get(self.k_run_b)})"
         )
@@ -223,11 +222,31 @@ class BlockLoops:
     def _pack_neighbours(self, block: _Block, steps: _Steps, j: str) -> None:
         f = self.f
         f.line(
-            f"call void @pack_neighbours(ptr {f.at(self.space['b'], f.mul(j, steps.panel_bytes))}, "
-            f"i64 {steps.panel_bytes}, ptr {block.read['b']}, "
+            f"call void @pack_neighbours(ptr {self._place_of_panel(steps, j)}, "
+            f"i64 {self._panel_bytes(steps)}, ptr {block.read['b']}, "
             f"ptr {f.at(self.space['columns'], f.mul(j, 8 * self.columns))}, ptr {self.space['kb']}, "
             f"i64 {steps.count}, i64 {f.get(self.k_run_b)})"
         )
+
+    def _panel_bytes(self, steps: _Steps) -> str:
+        return self.f.mul(steps.depth, self.columns * self.sum_size)
+
+    def _place_of_panel(self, steps: _Steps, j: str) -> str:
+        f = self.f
+        return f.at(self.space["b"], f.mul(f.rem(j, steps.kept), self._panel_bytes(steps)))
+
+    def _pack_panel(self, block: _Block, steps: _Steps, j: str) -> None:
+        """Panel ``j``, with its neighbours if it is the first of them."""
+        f = self.f
+        if self.library.half is not None:
+            self._pack_b(block, steps, j)
+            return
+        is_first = f.test("eq", f.rem(j, NEIGHBOURS), 0)
+
+        def with_neighbours() -> None:
+            f.when(is_first, lambda: self._pack_neighbours(block, steps, j))
+
+        f.when(f.test("slt", j, steps.alone), with_neighbours, lambda: self._pack_b(block, steps, j))
 
     # -- a block of rows ----------------------------------------------------------------------------------------------
 
@@ -261,11 +280,13 @@ class BlockLoops:
     def _panel(self, block: _Block, steps: _Steps, rows: _Rows, j: str) -> None:
         """The rows against panel ``j`` of B."""
         f = self.f
+        b_stays = f.test("ne", f.word(self.space["panels"], j), 0)
+        is_ready = f.emit(f"or i1 {b_stays}, {f.test('ne', rows.first, 0)}")
+        f.when(is_ready, lambda: None, lambda: self._pack_panel(block, steps, j))
         column = f.mul(j, self.columns)
         valid = f.min(f.sub(block.width, column), self.columns)
-        packed = f.at(self.space["b"], f.mul(j, steps.panel_bytes))
+        packed = self._place_of_panel(steps, j)
         placed = f.at(block.read["b"], f.word(self.space["columns"], column))
-        b_stays = f.test("ne", f.word(self.space["panels"], j), 0)
         b = f.emit(f"select i1 {b_stays}, ptr {placed}, ptr {packed}")
         ks = f.emit(f"select i1 {b_stays}, ptr {self.space['kb']}, ptr {self.space['lines']}")
         c = f.at(rows.c, f.mul(column, self.sum_size))

@@ -8,6 +8,7 @@ shorter than a panel, by its pieces; what is left, element by element.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .function import Scalar
@@ -58,7 +59,9 @@ class Panel:
         f = self.f
         base = f.at("%base", f.word("%rows", 0))
         step = f.sub(f.word("%ks", f.min(1, f.sub("%count", 1))), f.word("%ks", 0))
-        ahead = f.mul(step, PREFETCHED)
+        # Of windows the next step is on the same line, and what comes from far is the next panel.
+        overlaps = f.test("ult", f.add(step, LINE_BYTES), 2 * LINE_BYTES)
+        ahead = f.choose(overlaps, self.rows * self.size + LINE_BYTES // 2, f.mul(step, PREFETCHED))
 
         def one(k: str, number: int) -> None:
             place = f.add(k, number)
@@ -118,42 +121,55 @@ class Panel:
             # The end of a matrix within a panel: all behind the first run is its last offset again.
             repeated = f.test("eq", broken, f.get(repeats))
             only = f.emit(f"and i1 {repeated}, {f.test('eq', f.add(run, broken), self.rows)}")
-            f.when(f.emit(f"and i1 {only}, {f.test('sgt', run, 1)}"), lambda: self._in_runs_of_rows(run, False))
+            f.when(f.emit(f"and i1 {only}, {f.test('sgt', run, 1)}"), lambda: self._in_one_run(run))
             # The rows of an image that is narrower than a panel: each lane from one of two places.
-            twice = f.test("eq", broken, 1)
-            f.when(f.emit(f"and i1 {twice}, {self._is_untouched()}"), lambda: self._in_runs_of_rows(run, True))
+            last, second = f.word("%rows", f.sub(run, 1)), f.word("%rows", run)
+            twice = f.emit(f"and i1 {f.test('eq', broken, 1)}, {f.test('sgt', second, last)}")
+            f.when(f.emit(f"and i1 {twice}, {self._is_untouched()}"), lambda: self._in_two_runs(run, second))
         f.when(self._is_untouched(), self._in_runs_of_k)
 
-    def _in_runs_of_rows(self, length: str, has_second: bool) -> None:
-        """Vectors of the first ``length`` rows, which follow each other, and of the others, if these do: else their
-        lanes are 0."""
+    def _lanes_below(self, length: str) -> list[tuple[int, Callable[[], Value]]]:
+        """For each vector of rows its first, and which of its lanes are below ``length``."""
         f = self.f
         kind = f.b.type("i1")
-        bases = [f.at("%base", f.word("%rows", 0))]
-        if has_second:
-            second = f.word("%rows", length)
-            bases.append(f.at("%base", f.sub(second, f.mul(length, self.size))))
-        starts = range(0, self.rows, self.lanes)
-        masks: list[list[str]] = []  # of each vector, its lanes of the first run, and of the second
-        for start in starts:
-            low = f.b.mask_below(f.max(f.sub(length, start), 0))
-            masks.append([f.variable(kind) for _ in bases])
-            for variable, mask in zip(masks[-1], (low, f.b.not_(low)), strict=False):
-                f.set(variable, mask.ref, kind)
+        found: list[tuple[int, Callable[[], Value]]] = []
+        for start in range(0, self.rows, self.lanes):
+            mask = f.variable(kind)
+            f.set(mask, f.b.mask_below(f.max(f.sub(length, start), 0)).ref, kind)
+            found.append((start, partial(lambda place: Value(f.get(place, kind), "i1"), mask)))
+        return found
+
+    def _in_one_run(self, length: str) -> None:
+        """Vectors of the first ``length`` rows, which follow each other; the lanes of the others are 0."""
+        f = self.f
+        base = f.at("%base", f.word("%rows", 0))
+        vectors = self._lanes_below(length)
 
         def one(k: str) -> None:
-            offset, out = f.word("%ks", k), f.at("%out", f.mul(k, self.step))
-            for start, places in zip(starts, masks, strict=True):
-                lanes = [Value(f.get(mask, kind), "i1") for mask in places]
-                value, *others = [
-                    self.packing.load(f.b, f.at(f.at(base, offset), start * self.size), mask)
-                    for base, mask in zip(bases, lanes, strict=True)
-                ]
-                for other in others:
-                    value = f.b.select(lanes[0], value, other)
+            source, out = f.at(base, f.word("%ks", k)), f.at("%out", f.mul(k, self.step))
+            for start, below in vectors:
+                value = self.packing.load(f.b, f.at(source, start * self.size), below())
                 f.b.store(self.packing.sum_dtype, f.at(out, start * self.sum_size), value)
 
         f.loop(0, "%count", 1, one)
+        f.set(self.packed, "%count")
+
+    def _in_two_runs(self, length: str, second: str) -> None:
+        """Vectors of the first ``length`` rows, which follow each other, and of the others, which do from ``second``
+        on, further behind. Both are read as long as the panel: what is read too much lies between the first row and
+        the last. (Masks would take twice as long.)"""
+        f = self.f
+        bases = [f.at("%base", f.word("%rows", 0)), f.at("%base", f.sub(second, f.mul(length, self.size)))]
+        vectors = self._lanes_below(length)
+
+        def one(k: str, number: int) -> None:
+            place = f.add(k, number)
+            offset, out = f.word("%ks", place), f.at("%out", f.mul(place, self.step))
+            for start, below in vectors:
+                here, there = (self.packing.load(f.b, f.at(f.at(run, offset), start * self.size)) for run in bases)
+                f.b.store(self.packing.sum_dtype, f.at(out, start * self.sum_size), f.b.select(below(), here, there))
+
+        f.unrolled("%count", one)
         f.set(self.packed, "%count")
 
     def _in_runs_of_k(self) -> None:
