@@ -125,7 +125,7 @@ def key(seed: int) -> Tensor:
     return Tensor(_stored(_seed_value(seed, "random.key")))
 
 
-def _key_node(key: Any, op: str) -> Node:
+def key_node(key: Any, op: str) -> Node:
     if key is None:
         return _generator.next_key()
     node = as_node(key, None, op)
@@ -139,7 +139,7 @@ def _key_node(key: Any, op: str) -> Node:
 
 def split(key: ArrayLike, num: int = 2) -> Tensor:
     """``num`` new keys, of shape ``(num,)``; use each key for one thing only."""
-    node = _key_node(key, "random.split")
+    node = key_node(key, "random.split")
     (count,) = as_shape(num, "random.split")
     counters = ops.add(leaf.iota((count,), 0, dtypes.uint64), _SPLIT)
     return Tensor(ops.threefry(node, counters))
@@ -147,7 +147,7 @@ def split(key: ArrayLike, num: int = 2) -> Tensor:
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Tensor:
     """A new key of a key and an integer (a step, a layer's number), each integer giving another key."""
-    node = _key_node(key, "random.fold_in")
+    node = key_node(key, "random.fold_in")
     if isinstance(data, int) and not isinstance(data, bool):
         number = scalar_node(_seed_value(data, "random.fold_in"), dtypes.uint64)
     else:
@@ -164,7 +164,7 @@ def bits(shape: Any = (), dtype: Any = "uint64", *, key: ArrayLike | None = None
     if found.kind != "u":
         raise DTypeError(f"random.bits: an unsigned integer dtype expected, got {found.name}")
     extents = _extents(shape, "random.bits")
-    words = ops.right_shift(_words(extents, _key_node(key, "random.bits")), 64 - 8 * found.itemsize)
+    words = ops.right_shift(_words(extents, key_node(key, "random.bits")), 64 - 8 * found.itemsize)
     return Tensor(move.reshape(cast_node(words, found), extents))
 
 
@@ -235,7 +235,7 @@ def uniform(
     op = "random.uniform"
     extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    unit = move.reshape(_unit(_words(extents, _key_node(key, op)), found), extents)
+    unit = move.reshape(_unit(_words(extents, key_node(key, op)), found), extents)
     if type(low) in (int, float) and type(high) in (int, float):
         if low == 0 and high == 1:
             return Tensor(unit)
@@ -254,7 +254,7 @@ def normal(
     op = "random.normal"
     extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    drawn = cast_node(move.reshape(_standard_normal(extents, _key_node(key, op), _work_dtype(found)), extents), found)
+    drawn = cast_node(move.reshape(_standard_normal(extents, key_node(key, op), _work_dtype(found)), extents), found)
     if not (type(std) in (int, float) and std == 1):
         drawn = ops.multiply(drawn, _parameter(std, found, extents, "std", op))
     if not (type(mean) in (int, float) and mean == 0):
@@ -281,7 +281,7 @@ def exponential(
     op = "random.exponential"
     extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    drawn = _standard_exponential(extents, _key_node(key, op), _work_dtype(found))
+    drawn = _standard_exponential(extents, key_node(key, op), _work_dtype(found))
     drawn = cast_node(move.reshape(drawn, extents), found)
     if type(scale) in (int, float) and scale == 1:
         return Tensor(drawn)
@@ -297,7 +297,7 @@ def gumbel(shape: Any = (), dtype: Any = None, *, key: ArrayLike | None = None) 
     op = "random.gumbel"
     extents = _extents(shape, op)
     found = _float_dtype(dtype, op)
-    drawn = _standard_gumbel(extents, _key_node(key, op), _work_dtype(found))
+    drawn = _standard_gumbel(extents, key_node(key, op), _work_dtype(found))
     return Tensor(cast_node(move.reshape(drawn, extents), found))
 
 
@@ -328,7 +328,7 @@ def randint(
     if high is None:
         low, high = 0, low
     extents = _extents(shape, op)
-    words = _words(extents, _key_node(key, op))
+    words = _words(extents, key_node(key, op))
     if isinstance(low, int | np.integer) and isinstance(high, int | np.integer):
         first, last = int(low), int(high) - 1
         if last < first:
@@ -369,14 +369,14 @@ def bernoulli(
     work = chance.dtype if chance.dtype.kind == "f" and chance.dtype.itemsize > 2 else dtypes.float32
     extents = chance.shape if shape is None else as_shape(shape, op)
     chance = _parameter(p, work, extents, "p", op)
-    unit = move.reshape(_unit(_words(extents, _key_node(key, op)), work), extents)
+    unit = move.reshape(_unit(_words(extents, key_node(key, op)), work), extents)
     return Tensor(cast_node(ops.less(unit, chance), found))
 
 
 def permutation(x: ArrayLike, axis: int = 0, *, key: ArrayLike | None = None) -> Tensor:
     """The numbers below an int in random order (int64), or an array's slices along ``axis`` in random order."""
     op = "random.permutation"
-    node_key = _key_node(key, op)
+    node_key = key_node(key, op)
     if isinstance(x, int | np.integer) and not isinstance(x, bool):
         return Tensor(_order(as_shape(int(x), op), node_key))
     node = as_node(x, None, op)
@@ -432,7 +432,7 @@ def categorical(
     if broadcast_shapes(batch, extents, op=op) != extents:
         raise ShapeError(f"{op}: logits of shape {batch} without axis {a} do not broadcast to shape={extents}")
     full = (*extents, node.shape[-1])
-    noise = move.reshape(_standard_gumbel(full, _key_node(key, op), node.dtype), full)
+    noise = move.reshape(_standard_gumbel(full, key_node(key, op), node.dtype), full)
     drawn = fold.argmax(ops.add(noise, ops.stop_gradient(node)), (len(full) - 1,), False)
     return Tensor(cast_node(drawn, found))
 
@@ -464,7 +464,7 @@ def choice(
             raise ShapeError(f"{op}: p of shape {weights.shape} for {count} elements")
         weights = ops.log(weights if weights.dtype.kind == "f" else cast_node(weights, dtypes.get_default_dtype()))
         weights = cast_node(weights, _work_dtype(weights.dtype))
-    node_key = _key_node(key, op)
+    node_key = key_node(key, op)
     if replace and weights is None:
         drawn = ops.cast(_below(_words(extents, node_key), max(count, 1)), dtypes.int64)
     elif replace and weights is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,7 @@ from ..ops import leaf
 from ..shapes import as_int, as_number, broadcast_shapes, size_of
 from ..tensor import Tensor
 from ..transforms.fused import Inputs, fused
-from . import functional
-from .attention_kernel import attend
+from .attention_kernel import Operands, attend, random_key
 from .operands import narrowed, widened
 from .probability import softmax
 
@@ -70,14 +70,15 @@ def scaled_dot_product_attention(
     to do not count, even if they are NaN. float16 and bfloat16 are computed in float32.
 
     The matrix of scores is never in memory as a whole, and blocks of it that places hide are not computed: the gradient
-    computes it again, from one number a query. It is there with dropout, in derivatives beyond the first by reverse
-    mode (the gradient by a mask of floats, forward mode, second derivatives), and on processors without fused
-    multiply-add; with an offset that is a tensor, as bools.
+    computes it again, from one number a query, and draws again what is dropped. It is there in derivatives beyond the
+    first by reverse mode (the gradient by a mask of floats, forward mode, second derivatives), and on processors
+    without fused multiply-add.
 
     Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
     """
     op = "scaled_dot_product_attention"
-    if as_number(dropout, op, "dropout") or not has_tile():
+    rate = as_number(dropout, op, "dropout")
+    if not has_tile() or not 0.0 <= rate < 1.0:
         return attention_definition(q, k, v, mask, is_causal, window, scale, dropout, enable_gqa, offset, key)
     (q, k, v), dtype = widened(op, q, k, v)
     shape, groups = _check_operands(q, k, v, enable_gqa, op)
@@ -87,34 +88,38 @@ def scaled_dot_product_attention(
     span = as_window(window, op)
     first = _first_position(offset, shape, op)
     q, scale = _scaled(q, scale, op)
-    low = high = None
-    if isinstance(first, int):
-        low, high = _bounds(is_causal, span, first)
-    if allowed is not None or not isinstance(first, int):
-        within = _by_place(shape, is_causal, span, first)
-        seen = allowed if within is None else _both(allowed, within)
-        if seen is not None and shape[-2] == 1:
+    is_known = isinstance(first, int)
+    low, high = _bounds(is_causal, span, first if is_known else 0)
+    hides = allowed is not None or not _everybody_sees(shape[-2], shape[-1], is_causal, span, first)
+    if hides and (allowed is not None or not is_known or rate):
+        rules = (allowed, _by_place(shape, is_causal, span, first))
+        seen = reduce(ew.logical_and, [x for x in rules if x is not None])
+        if shape[-2] == 1 and not rate:
             return narrowed(_one_query(q, k, v, seen, bias, scale, groups), dtype)
-        if seen is not None:
-            q, k, v = _without_unseen(q, k, v, seen, groups)
-        if not isinstance(first, int):
-            allowed = seen
+        zeroed = _without_unseen(q, k, v, seen, groups)
+        # Without a mask and a bound on the left, the kernel comes by no key that no query sees.
+        q, k, v = (zeroed[0], k, v) if allowed is None and low is None else zeroed
     if bias is not None:
         bias = ew.where(allowed, bias, -math.inf)
     if groups == 1:  # heads that k and v have one of are no group unless that is asked for
         k, v = (manipulation.broadcast_to(x, (*shape[:-2], *x.shape[-2:])) for x in (k, v))
 
-    def definition(
-        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, low: int | None, high: int | None
-    ) -> Tensor:
+    def definition(given: Operands, low: int | None, high: int | None) -> Tensor:
+        q, k, v, mask = given.q, given.k, given.v, given.mask
         place = _positions(k.shape[2], -2) - _positions(q.shape[2], -1)
+        if given.first is not None:
+            place = place - manipulation.expand_dims(given.first, axis=(-2, -1))
         for bound, inside in ((low, lambda: place >= low), (high, lambda: place < high)):
             if bound is not None:
                 is_float = mask is not None and mask.dtype.kind == "f"
                 mask = ew.where(inside(), mask, -math.inf) if is_float else _both(mask, inside())
-        return attention_definition(q, k, v, mask, scale=scale, enable_gqa=True)
+        return attention_definition(q, k, v, mask, scale=scale, enable_gqa=True, dropout=rate, key=given.key)
 
-    found = attend(q, k, v, allowed if bias is None else bias, low, high, scale, shape[:-2], definition)
+    operands = Operands(
+        q, k, v, allowed if bias is None else bias, None if is_known or (low is None and high is None) else first,
+        random_key(key, op) if rate else None,
+    )
+    found = attend(operands, low, high, scale, rate, shape[:-2], definition)
     return narrowed(found, dtype)
 
 
@@ -137,7 +142,13 @@ def _bounds(is_causal: bool, window: Window, first: int) -> tuple[int | None, in
     """Query t attends to keys from ``t + low`` up to ``t + high``."""
     left, right = window if window is not None else (None, None)
     right = 0 if is_causal else right
-    return None if left is None else first - left, None if right is None else first + right + 1
+    low, high = None if left is None else first - left, None if right is None else first + right + 1
+    return None if low is None else _near(low), None if high is None else _near(high)
+
+
+def _near(place: int) -> int:
+    """A number of 64 bits that is as far from all queries and keys."""
+    return min(max(place, -1 << 40), 1 << 40)
 
 
 def attention_definition(
@@ -163,8 +174,18 @@ def attention_definition(
     q, scale = _scaled(q, scale, op)
     weights = _weights(q, k, allowed, bias, scale, groups)
     if dropout:
-        weights = functional.dropout(weights, dropout, True, key)
+        weights = _dropped(weights, dropout, key)
     return narrowed(_by_group(weights, v, groups), dtype)
+
+
+def _dropped(weights: Tensor, rate: float, key: Any) -> Tensor:
+    """As ``functional.dropout``; its random numbers are of float32 always, as the kernel draws them."""
+    if rate == 1.0:
+        return ew.where(False, weights, 0.0)
+    from ..api import random
+
+    kept = random.bernoulli(np.float32(1.0 - rate), shape=weights.shape, key=key)
+    return ew.where(kept, weights / (1.0 - rate), 0.0)
 
 
 def _weights(q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None, scale: float, groups: int) -> Tensor:

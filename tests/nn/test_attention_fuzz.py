@@ -50,7 +50,7 @@ class Setting:
         """Which keys each query may attend to."""
         first = self.options.get("offset")
         first = shape[-1] - shape[-2] if first is None else first
-        distance = first + np.arange(shape[-2])[:, None] - np.arange(shape[-1])
+        distance = np.asarray(first)[..., None, None] + np.arange(shape[-2])[:, None] - np.arange(shape[-1])
         left, right = self.options.get("window") or (None, None)
         found = np.ones(distance.shape, bool)
         if self.options.get("is_causal"):
@@ -115,6 +115,11 @@ def setting(seed: int) -> Setting:
         if rng.random() < 0.5:
             mask = np.where(mask, rng.standard_normal(shape), -np.inf)
     layouts = [str(rng.choice(list(LAYOUTS))) for _ in shapes]
+    if "offset" in options and rng.random() < 0.5:  # an operand, for each head or for several
+        whole = scores[:-2][int(rng.integers(0, len(scores) - 1)) :]
+        options["offset"] = rng.integers(-2, keys + 1, [1 if rng.random() < 0.4 else n for n in whole])
+    if rng.random() < 0.25:
+        options |= {"dropout": float(rng.choice([0.1, 0.6])), "key": pb.random.key(seed)}
     return Setting([rng.standard_normal(shape) for shape in shapes], layouts, mask, options)
 
 
