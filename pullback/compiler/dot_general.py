@@ -50,6 +50,8 @@ def dot_general(b: ValueBuilder, op: Op, inputs: Any, attrs: Any, shape: Any, dt
     has_product = (has_tile or dtype.name in ("float32", "float64")) and not reads_once and not is_sum
     is_narrow = dtype.itemsize < 4 and (dtype.kind == "f" or (is_integer and has_product))
     if has_product and not (is_integer and is_narrow):
+        if 1 in extents[:2] and any(x.shape[axis] > 1 for axis in batch[0]):
+            return None  # a batch of products with a vector, which BLAS reads as they are, but not in parts
         return _in_parts(b, op, inputs, attrs, shape, dtype, node)
     cast = by_name("cast")
     if is_narrow:

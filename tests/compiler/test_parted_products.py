@@ -42,3 +42,12 @@ def test_bits_do_not_depend_on_threads() -> None:
     rng = np.random.default_rng(1)
     x, y = (pb.asarray(rng.normal(size=(30011, extent)).astype(np.float32)) for extent in (33, 20))
     same_bits(lambda: pb.jit(lambda x, y: x.T @ y + 1)(x, y), (1, 2, 3))
+
+
+def test_a_batch_of_products_with_a_vector_is_read_as_it_is() -> None:
+    """One question to each of several caches of keys."""
+    rng = np.random.default_rng(0)
+    weights, values = (rng.standard_normal(shape, dtype=np.float32) for shape in ((3, 2, 1, 9000), (3, 2, 9000, 16)))
+    function = pb.jit(pb.matmul)
+    np.testing.assert_allclose(function(weights, values).numpy(), weights @ values, rtol=1e-4, atol=1e-3)
+    assert '"computes": "float32 by BLAS"' in pb.explain(function)(weights, values).to_json()
