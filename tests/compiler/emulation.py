@@ -13,7 +13,7 @@ import ctypes
 import os
 import platform
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -23,6 +23,7 @@ import numpy as np
 from pullback.compiler import attention, cache, products, program
 from pullback.compiler.llvm import target as targets
 from pullback.compiler.llvm.target import Target
+from pullback.errors import CompileError
 from pullback.runtime import buffers, calling, driver, driver_ir, evaluate, llvm_engine
 from pullback.transforms import shortcut, variant
 from tests.compiler.elf import load_elf
@@ -65,7 +66,7 @@ MACHINES = {
 class _Engine(llvm_engine._Engine):
     """LLVM for another machine. What it links is for ``processor``."""
 
-    def __init__(self, machine: Machine, processor: Processor) -> None:
+    def __init__(self, machine: Machine, processor: Processor | None = None) -> None:
         super().__init__()
         self.llvm.initialize_all_targets()
         self.llvm.initialize_all_asmprinters()
@@ -74,7 +75,17 @@ class _Engine(llvm_engine._Engine):
         self.processor = processor
 
     def load_object(self, code: bytes, names: Iterable[str]) -> dict[str, int]:
+        if self.processor is None:
+            raise CompileError("nothing runs this code")
         return load_elf(code, names, self.processor)
+
+
+def assembly(machine: Machine, write: Callable[[], str]) -> str:
+    """The machine's code for the module that ``write`` gives, as the library would make it there."""
+    with mock.patch.object(platform, "machine", lambda: machine.name):
+        text = write()
+        with mock.patch.object(llvm_engine, "_engine", _Engine(machine)):
+            return llvm_engine.emit_assembly(text)
 
 
 class _Native:

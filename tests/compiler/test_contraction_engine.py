@@ -10,7 +10,9 @@ import pytest
 
 import pullback as pb
 from pullback.compiler import products
+from pullback.compiler.llvm.contraction import contraction_ir
 from pullback.compiler.products import collapsed
+from tests.compiler.emulation import MACHINES, assembly
 from tests.threads import same_bits
 
 pytestmark = pytest.mark.skipif(not products.has_tile(), reason="the engine has no register tile for this processor")
@@ -174,3 +176,16 @@ def test_axes_that_follow_each_other_are_one():
     assert collapsed([(2, 12, 24), (3, 4, 8), (1, 99, 7), (4, 1, 2)]) == [(24, 1, 2)]
     assert collapsed([(2, 12, 24), (3, 4, 9)]) == [(2, 12, 24), (3, 4, 9)]
     assert collapsed([(1, 5, 5)]) == [(1, 0, 0)]
+
+
+@pytest.mark.parametrize(("name", "rows"), [("znver5", (14, 8)), ("neoverse-n1", (8, 4))])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_a_tile_stay_in_registers(name, rows, dtype):
+    machine = MACHINES[name]
+    code = assembly(machine, lambda: contraction_ir(dtype, machine.target))
+    multiply_add, is_vector = {"znver5": ("\tvfmadd", "zmm"), "neoverse-n1": ("\tfmla\t", "\tq")}[name]
+    for function in [f"tile{height}{access}" for height in rows for access in ("", "direct", "across")]:
+        body = code.split(f"\n{function}:")[1].split(".Lfunc_end")[0]
+        loop = max(body.split("\n.LBB"), key=lambda block: block.count(multiply_add)).splitlines()
+        assert sum(multiply_add in line for line in loop) >= 16
+        assert not [line for line in loop if is_vector in line and ("(%rsp)" in line or "[sp" in line)], function

@@ -24,6 +24,7 @@ from .target import Target
 from .values import LLVM_TYPE, REGISTER, STORAGE_SIZE, Value, is_float
 
 LONG_SUM = 128  # steps of k that take longer than a tile's place from memory
+MOST_STARTS = 8  # addresses of rows that general registers hold beside what a loop needs
 
 
 def function_name(dtype: str, result: str) -> str:
@@ -128,9 +129,11 @@ class ContractionLibrary(BlockCalls):
                     old = Value(f.get(sums[row][v], kind), register)
                     f.set(sums[row][v], self._multiply_add(f, value, columns[v], old).ref, kind)
 
-        if is_float(register):
+        if is_float(register) and len(starts) <= MOST_STARTS:
             f.unrolled("%count", step)
-        else:  # sums of integers over several steps LLVM regroups, into more than there are registers
+        else:
+            # Sums of integers over several steps LLVM regroups, into more than there are registers. Where it has to
+            # reload addresses it reads the columns of all steps before, and sums lose their registers to them.
             f.loop(0, "%count", 1, lambda k: step(k, 0))
 
         def go_on() -> None:
