@@ -112,10 +112,6 @@ def _symmetric(node: Node) -> Node:
     return ops.add(still, ops.multiply(ops.add(zero, linalg.mt(zero)), 0.5))
 
 
-def _as_columns(b: Node, is_vector: bool) -> Node:
-    return linalg.column(b) if is_vector else b
-
-
 def _paired(a: Node, b: Node, op: str) -> tuple[Node, Node]:
     """Both with the same batch axes."""
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2], op=op)
@@ -236,15 +232,24 @@ def svdvals(x: ArrayLike, /) -> Tensor:
 # -- solving -----------------------------------------------------------------------------------------------------------
 
 
-def _right_hand_side(a: Node, b: Node, op: str, left: bool = True) -> bool:
-    """Whether ``b`` is a vector. ShapeError where it does not fit ``a``."""
-    is_vector = len(b.shape) == 1
-    if not b.shape:
+def _system(
+    a: ArrayLike, b: ArrayLike, op: str, square: bool, left: bool = True
+) -> tuple[Node, Node, bool, DType]:
+    """A matrix and the columns on the right hand side, in a dtype that LAPACK has; whether ``b`` is a vector, and the
+    dtype of the result. ShapeError where they do not fit."""
+    matrix, rhs = promote(a, b, op=op)
+    dtype = floating(matrix).dtype
+    matrix, rhs = wide(matrix), wide(rhs)
+    check_shape(matrix, op, square=square)
+    is_vector = len(rhs.shape) == 1
+    if not rhs.shape:
         raise ShapeError(f"{op}: the right hand side needs at least one axis, got shape ()")
-    extent = b.shape[-1] if is_vector or not left else b.shape[-2]
-    if extent != a.shape[-2]:
-        raise ShapeError(f"{op}: a matrix of shape {a.shape} and a right hand side of shape {b.shape} do not fit")
-    return is_vector
+    extent = rhs.shape[-1] if is_vector or not left else rhs.shape[-2]
+    if extent != matrix.shape[-2]:
+        raise ShapeError(
+            f"{op}: a matrix of shape {matrix.shape} and a right hand side of shape {rhs.shape} do not fit"
+        )
+    return matrix, linalg.column(rhs) if is_vector else rhs, is_vector, dtype
 
 
 def solve(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -253,12 +258,7 @@ def solve(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     x1: ``(..., n, n)``. x2: ``(n,)``, or ``(..., n, k)``, whose leading axes broadcast with those of x1. A singular x1
     raises LinAlgError when it is computed.
     """
-    a, b = promote(x1, x2, op="solve")
-    dtype = floating(a).dtype
-    a, b = wide(a), wide(b)
-    check_shape(a, "solve", square=True)
-    is_vector = _right_hand_side(a, b, "solve")
-    b = _as_columns(b, is_vector)
+    a, b, is_vector, dtype = _system(x1, x2, "solve", square=True)
     columns = _shared(a, b)
     x = _unshared(linalg.solve(a, columns), b) if columns is not None else linalg.solve(*_paired(a, b, "solve"))
     return Tensor(cast_node(move.reshape(x, x.shape[:-1]) if is_vector else x, dtype))
@@ -280,12 +280,7 @@ def solve_triangular(
     if lower is not None and upper is not None and bool(lower) == bool(upper):
         raise ArgumentError(f"solve_triangular: lower={lower} and upper={upper} contradict each other")
     is_lower = bool(lower) if lower is not None else upper is not None and not upper
-    matrix, rhs = promote(a, b, op="solve_triangular")
-    dtype = floating(matrix).dtype
-    matrix, rhs = wide(matrix), wide(rhs)
-    check_shape(matrix, "solve_triangular", square=True)
-    is_vector = _right_hand_side(matrix, rhs, "solve_triangular", left)
-    rhs = _as_columns(rhs, is_vector)
+    matrix, rhs, is_vector, dtype = _system(a, b, "solve_triangular", square=True, left=left)
     turned = bool(trans)
     if not left and not is_vector:
         rhs = linalg.mt(rhs)
@@ -342,12 +337,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: float | None = None) -> LstsqRes
     Returns the solution, the sums of squared residuals (of every column, whatever the rank), the rank (int64), and the
     singular values of a.
     """
-    matrix, rhs = promote(a, b, op="lstsq")
-    dtype = floating(matrix).dtype
-    matrix, rhs = wide(matrix), wide(rhs)
-    check_shape(matrix, "lstsq", square=False)
-    is_vector = _right_hand_side(matrix, rhs, "lstsq")
-    rhs = _as_columns(rhs, is_vector)
+    matrix, rhs, is_vector, dtype = _system(a, b, "lstsq", square=False)
     if 0 in matrix.shape:
         matrix = ops.stop_gradient(matrix)
     rtol = _tolerance(rcond, matrix, "lstsq")

@@ -103,13 +103,17 @@ def bincount(
     if len(node.shape) != 1:
         raise ShapeError(f"bincount: one axis expected, got shape {node.shape}")
     count = _count(node, length, checked_size(minlength, "bincount: minlength"), "bincount", "length")
+    return segment_sum(Tensor(_weights(weights, node, "bincount")), Tensor(node), count)
+
+
+def _weights(weights: ArrayLike | None, node: Node, op: str) -> Node:
+    """What each element of ``node`` counts: 1 where nothing is given."""
     if weights is None:
-        given = leaf.full(node.shape, 1, dtypes.int64)
-    else:
-        given = as_node(weights, None, "bincount")
-        if given.shape != node.shape:
-            raise ShapeError(f"bincount: weights of shape {given.shape} do not fit x of shape {node.shape}")
-    return segment_sum(Tensor(given), Tensor(node), count)
+        return leaf.full(node.shape, 1, dtypes.int64)
+    given = as_node(weights, None, op)
+    if given.shape != node.shape:
+        raise ShapeError(f"{op}: weights of shape {given.shape} do not fit x of shape {node.shape}")
+    return given
 
 
 class Histogram(NamedTuple):
@@ -141,13 +145,7 @@ def histogram(
     flat = move.reshape(values, (values.size,))
     last = move.reshape(move.slice_axis(edges, 0, count, count + 1), ())
     slot = ops.where(ops.equal(flat, last), count, searchsorted_node(edges, flat, True))
-    if weights is None:
-        given = leaf.full(flat.shape, 1, dtypes.int64)
-    else:
-        given = as_node(weights, None, "histogram")
-        if given.shape != node.shape:
-            raise ShapeError(f"histogram: weights of shape {given.shape} do not fit x of shape {node.shape}")
-        given = move.reshape(given, flat.shape)
+    given = move.reshape(_weights(weights, node, "histogram"), flat.shape)
     # Slot 0 is what lies below, slot count + 1 what lies above.
     hist = move.slice_axis(segment_sum(Tensor(given), Tensor(slot), count + 2).node, 0, 1, count + 1)
     if density:

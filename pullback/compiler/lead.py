@@ -1,9 +1,9 @@
 """Kernels that lead a product: they compute an operand block by block, just before the engine reads the block.
 
-A map kernel whose result only one product reads (an activation, a cast, a scale, a mask, a look-up, a padding) needs
-no launch of its own, and its result is never in memory as a whole. The block of A is computed again for every block of
-columns of the result, that of B for every block of rows: a kernel leads where that costs less than the way to memory
-and back.
+A kernel whose result only one product reads (an activation, a cast, a scale, a mask, a look-up, a norm of rows that are
+one block of k) needs no launch of its own, and its result is never in memory as a whole. The block of A is computed
+again for every block of columns of the result, that of B for every block of rows: a kernel leads where that costs less
+than the way to memory and back.
 """
 
 from __future__ import annotations
