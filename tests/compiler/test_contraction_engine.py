@@ -132,10 +132,29 @@ def test_windows_are_read_in_place():
     np.testing.assert_allclose(convolve(pb.asarray(x), pb.asarray(w)).numpy(), want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", list(UNIT))
+@pytest.mark.parametrize("width", [5, 9, 14, 15, 17, 31])
+@pytest.mark.parametrize("backwards", [(), (2,), (3,)])
+def test_rows_of_an_image_that_are_shorter_than_a_panel(dtype, width, backwards):
+    # What lies between two rows is not theirs, and is NaN.
+    rng = np.random.default_rng(width)
+    (w,) = arrays(rng, dtype, (7, 3, 3, 2))
+    whole = np.full((2, 3, 9, width + 5), np.nan, numpy_dtype(dtype))
+    whole[..., 2:-3] = rng.standard_normal((2, 3, 9, width))
+    x = whole[..., 2:-3]
+    image = pb.asarray(whole)[..., 2:-3]
+    if backwards:
+        x, image = np.flip(x, backwards), pb.flip(image, backwards)
+    text = "bcyxij,ocij->boyx"
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), axis=(2, 3))
+    got = pb.einsum(text, pb.sliding_window_view(image, (3, 2), axis=(2, 3)), pb.asarray(w)).numpy()
+    assert_close(got, windows, w, dtype, text)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_the_same_bits_on_any_number_of_threads(dtype):
     rng = np.random.default_rng(0)
-    for m, n, k in ((300, 700, 500), (97, 65, 3000), (2000, 33, 64)):
+    for m, n, k in ((300, 700, 500), (97, 65, 3000), (2000, 33, 64), (70, 5000, 400)):
         operands = arrays(rng, dtype, (m, k), (k, n))
         same_bits(lambda operands=operands: pb.jit(lambda x, y: x @ y)(*operands))
 

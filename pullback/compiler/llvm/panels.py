@@ -161,10 +161,14 @@ class Panel:
         f = self.f
         bases = [f.at("%base", f.word("%rows", 0)), f.at("%base", f.sub(second, f.mul(length, self.size)))]
         vectors = self._lanes_below(length)
+        last = f.sub("%count", 1)
 
         def one(k: str, number: int) -> None:
             place = f.add(k, number)
             offset, out = f.word("%ks", place), f.at("%out", f.mul(place, self.step))
+            later = f.word("%ks", f.min(f.add(place, PREFETCHED), last))
+            for run, beside in zip(bases, (0, self.rows * self.size - 1), strict=True):
+                f.b.prefetch(f.at(f.at(run, later), beside))
             for start, below in vectors:
                 here, there = (self.packing.load(f.b, f.at(f.at(run, offset), start * self.size)) for run in bases)
                 f.b.store(self.packing.sum_dtype, f.at(out, start * self.sum_size), f.b.select(below(), here, there))
