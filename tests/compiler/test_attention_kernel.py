@@ -155,6 +155,33 @@ def test_what_is_masked_does_not_get_through():
         assert np.isfinite(x).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("length", [100, 333])
+def test_blocks_that_a_mask_hides(length, dtype):
+    """Sequences one after another, of which each sees itself: numbers as of the definition, and what lies in other
+    sequences is not even multiplied by 0 where whole blocks are hidden."""
+    rng = np.random.default_rng(length)
+    count, depth = 1000, 8
+    number = np.arange(count) // length
+    mask = (number[:, None] == number)[None, None]
+    mask[..., 7, :] = False
+    arrays = [rng.standard_normal((1, 2, count, depth)).astype(dtype) for _ in range(4)]
+
+    def both(q, k, v, cotangent, given):
+        return (attention(q, k, v, given, 0.3, None, None),
+                *attention_gradient(q, k, v, given, cotangent, 0.3, None, None))  # fmt: skip
+
+    tolerance = 1e-5 if dtype == "float32" else 1e-13
+    for given in (mask, np.arange(count)[None, None, None] < length, (number == 1)[None, None, :, None]):
+        want = definition(arrays, None, None, 0.3, np.broadcast_to(given, mask.shape))
+        for mine, other in zip(results(both, arrays, (given,)), want, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=0, atol=tolerance * max(1.0, np.abs(other).max()))
+    arrays[2][:, :, :length] = np.inf
+    out, dq, *_ = results(both, arrays, (mask,))
+    assert np.isfinite(out[:, :, 800:]).all() and np.isfinite(dq[:, :, 800:]).all()
+    assert not np.isfinite(out[:, :, 0]).any()
+
+
 @pytest.mark.parametrize("batch, queries, keys", [(0, 3, 4), (1, 0, 4), (1, 3, 0)])
 def test_empty_extents(batch, queries, keys):
     def both(q, k, v, cotangent, given):

@@ -14,8 +14,8 @@ class BackwardLibrary(AttentionLibrary):
     def module(self, name: str) -> str:
         accesses = ("direct", "across")
         functions = [
-            *self.parts(accesses), *map(self.product, accesses), self.scaling(), self.filling(), self._row(),
-            self._row_dot(), self._copy_rows(), self._give(), self._backward(name),
+            *self.parts(accesses), *map(self.product, accesses), self.scaling(), self.filling(), self.chosen(),
+            self._row(), self._row_dot(), self._copy_rows(), self._give(), self._backward(name),
         ]  # fmt: skip
         return "\n".join([*self.declares.values(), *functions])
 
@@ -175,9 +175,12 @@ class BackwardLibrary(AttentionLibrary):
                     rows = f.min(p["part"], f.sub(p["rows"], r0))
                     reach, any_key = self.reached(f, bounds, r0, rows, j0, here)
 
+                    def look() -> None:
+                        self.row_tables(f, groups, space, r0, rows)
+                        f.when(self.is_seen(f, p, space, start, 0, rows, j0, reach), work)
+
                     def work() -> None:
                         columns = self.padded(f, reach)
-                        self.row_tables(f, groups, space, r0, rows)
                         for to, row_bytes, source, table, length, scale in (
                             ("q", q_bytes, start["q"], "q_rows", p["depth"], p["q_scale"]),
                             ("dout", v_bytes, f.at(dout, f.mul(r0, dout_row)), "out_rows", p["width"], self.one),
@@ -222,7 +225,7 @@ class BackwardLibrary(AttentionLibrary):
                                 space[sums], row_bytes, reach, length, 1,
                             )  # fmt: skip
 
-                    f.when(any_key, work)
+                    f.when(any_key, look)
 
                 f.loop(0, p["rows"], p["part"], part)
                 # The queries were multiplied by the scale and log2(e).

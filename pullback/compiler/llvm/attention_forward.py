@@ -16,8 +16,8 @@ class ForwardLibrary(AttentionLibrary):
 
     def module(self, name: str) -> str:
         functions = [
-            *self.parts(), self.product(""), self.product("direct"), self.scaling(), self.filling(), self._norms(),
-            self._raise(), self._weigh(), self._forward(name),
+            *self.parts(), self.product(""), self.product("direct"), self.scaling(), self.filling(), self.chosen(),
+            self._norms(), self._raise(), self._weigh(), self._forward(name),
         ]  # fmt: skip
         return "\n".join([*self.declares.values(), *functions])
 
@@ -174,6 +174,10 @@ class ForwardLibrary(AttentionLibrary):
             lo, hi = self.span(f, bounds, first, count)
 
             def keys(j0: str) -> None:
+                here = f.min(p["key_block"], f.sub(p["keys"], j0))
+                f.when(self.is_seen(f, p, space, start, 0, count, j0, here), lambda: block(j0))
+
+            def block(j0: str) -> None:
                 here, k, v, k_panel = self.keys(f, p, space, start, j0, p["keys"])
                 v_panel = self.pack_columns(
                     f, space["values"], v, space["width"], p["width"], space["value_rows"], here, 0
@@ -229,7 +233,10 @@ class ForwardLibrary(AttentionLibrary):
                             f.at(space["sums"], f.mul(r0, sum_bytes)), sum_bytes, rows, p["width"], 1,
                         )  # fmt: skip
 
-                    f.when(any_key, work)
+                    def look() -> None:
+                        f.when(self.is_seen(f, p, space, start, r0, rows, j0, reach), work)
+
+                    f.when(any_key, look)
 
                 f.loop(0, count, p["part"], part)
 

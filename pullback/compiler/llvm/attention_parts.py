@@ -188,6 +188,33 @@ class AttentionLibrary(ContractionLibrary):
         if self.mask == "add":  # of an infinity or a NaN nothing may be left where a query does not reach
             self.fill(f, "%row", 0, "%lo", is_minus_infinity=True)
 
+    def chosen(self) -> str:
+        """``found`` is not 0 if a mask of bools has a True among the first ``length`` columns of ``count`` rows, whose
+        places are in ``rows``."""
+        f = self.function(
+            "chosen", ("ptr", "found"), ("ptr", "mask"), ("ptr", "rows"), ("i64", "count"), ("i64", "length")
+        )
+        row = f.variable()
+        f.set(row, 0)
+        f.set("%found", 0)
+        whole = f.emit("and i64 %length, -8")
+
+        def look() -> None:
+            start = f.at("%mask", f.word("%rows", f.get(row)))
+
+            def add(value: str) -> None:
+                f.set("%found", f.emit(f"or i64 {f.get('%found')}, {value}"))
+
+            f.loop(0, whole, 8, lambda j: add(f.emit(f"load i64, ptr {f.at(start, j)}, align 1")))
+            f.loop(whole, "%length", 1, lambda j: add(f.emit(f"zext i8 {f.get(f.at(start, j), 'i8')} to i64")))
+            f.set(row, f.add(f.get(row), 1))
+
+        def goes_on() -> str:
+            return f.emit(f"and i1 {f.test('slt', f.get(row), '%count')}, {f.test('eq', f.get('%found'), 0)}")
+
+        f.repeat(goes_on, look)
+        return f.text()
+
     def hide(self, f: Function) -> None:
         """Of ``padded`` scores of %row only those from %lo to %hi count, with the mask; the others are -inf."""
         for condition, start, stop in (
@@ -304,6 +331,21 @@ class AttentionLibrary(ContractionLibrary):
         reach = f.min(f.sub(hi, j0), here)
         begins = f.test("slt", lo, f.add(j0, here))
         return reach, f.emit(f"and i1 {f.test('sgt', reach, 0)}, {begins}")
+
+    def is_seen(
+        self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], r: Scalar, rows: str,
+        j0: str, columns: str,
+    ) -> str:  # fmt: skip
+        """Whether the mask lets one of ``rows`` rows, from ``r`` of the tables on, see one of ``columns`` keys from
+        ``j0`` on: a block that it hides is left out."""
+        if self.mask != "choose":
+            return "true"
+        found = f.variable()
+        length = f.choose(f.test("eq", p["mask_step"], 0), 1, columns)
+        mask = f.at(start["mask"], f.mul(j0, p["mask_step"]))
+        table = f.at(space["mask_rows"], f.mul(r, 8))
+        f.line(f"call void @chosen(ptr {found}, ptr {mask}, ptr {table}, i64 {rows}, i64 {length})")
+        return f.test("ne", f.get(found), 0)
 
     def row_reach(
         self, f: Function, p: dict[str, str], space: dict[str, str], start: dict[str, str], first: str, r: str,
