@@ -70,9 +70,9 @@ def scaled_dot_product_attention(
     to do not count, even if they are NaN. float16 and bfloat16 are computed in float32.
 
     The matrix of scores is never in memory as a whole, and blocks of it that places or a mask of bools hide are not
-    computed: the gradient computes it again, from one number a query, and draws again what is dropped. It is there in derivatives beyond the
-    first by reverse mode (the gradient by a mask of floats, forward mode, second derivatives), and on processors
-    without fused multiply-add.
+    computed: the gradient computes it again, from one number a query, and draws again what is dropped. It is there in
+    derivatives beyond the first by reverse mode (the gradient by a mask of floats, forward mode, second derivatives),
+    and on processors without fused multiply-add.
 
     Raises ShapeError, DTypeError or ArgumentError that name what does not fit.
     """
