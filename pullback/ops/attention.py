@@ -29,7 +29,7 @@ from .registry import register
 # the cotangent of q, of so many bytes together at most.
 TASKS = 8
 LEAST_KEYS = 384
-MOST_PARTIAL = 1 << 25
+MOST_PARTIAL = 1 << 24
 _WHY = "it is a kernel, joined to a definition that is differentiated in its place"
 
 
