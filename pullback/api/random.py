@@ -126,6 +126,7 @@ def key(seed: int) -> Tensor:
 
 
 def key_node(key: Any, op: str) -> Node:
+    """The key that a sampler is given, or the next of the generator. Raises DTypeError for what is no key."""
     if key is None:
         return _generator.next_key()
     node = as_node(key, None, op)

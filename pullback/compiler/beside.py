@@ -34,7 +34,7 @@ def place_beside(fuser: Fuser, value: Value) -> bool:
     with_leaf = [fuser.last_with_leaf[leaf.id].number for leaf in info.leaves if leaf.id in fuser.last_with_leaf]
     for number in dict.fromkeys(numbers + with_leaf):
         group = fuser.groups[number]
-        loops = _rows_across(fuser, group, source, value.attrs[0])
+        loops = _rows_across(group, source, value.attrs[0])
         if loops is None:
             continue
         kept = tuple([extent for axis, extent in enumerate(source.shape) if axis not in value.attrs[0]])
@@ -54,7 +54,7 @@ def place_beside(fuser: Fuser, value: Value) -> bool:
 
 
 def _rows_across(
-    fuser: Fuser, group: Group, source: Value, axes: tuple[int, ...]
+    group: Group, source: Value, axes: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[bool, ...]] | None:
     """The group's loops over ``source``, if it folds all axes but ``axes`` in many rows of moderate length."""
     if group.kind != "fused" or not group.has_reduction or group.chunks is not None or group.scan is not None:
