@@ -210,6 +210,8 @@ def _one_query(
         zeroed = _without_unseen(q, k, v, allowed, groups)
         q, k, v = zeroed if hides_keys else (q, k, zeroed[2])
         weights = _weights(q, k, allowed, rest[0] if rest else None, scale, groups)
+        if groups == 1 and not hides_keys:  # a sum, that no product waits for the zeros
+            return reduction.sum(manipulation.matrix_transpose(weights) * v, axis=-2, keepdims=True).node
         return _by_group(weights, v, groups).node
 
     return Tensor(fused(
