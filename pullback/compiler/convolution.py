@@ -33,6 +33,7 @@ FEW_OUTPUTS = 8  # a group, up to which the product reads windows where they are
 MAX_BETWEEN = 1.3  # of the positions of a row, to the next row
 CHAINS = 4  # sums side by side, since each addition waits for the one before
 FEW_POSITIONS = 16  # up to so many, the images of a batch are columns of one product, and not a product each
+MANY_POSITIONS = 1 << 14  # in all images, from which on flipped weights (of a gradient) are laid out once, in order
 FEW_PHASES = 4  # up to so many, each phase is cropped by itself where there are more of its outputs than are wanted
 
 
@@ -452,6 +453,8 @@ def _convolution(build: _Builder, x: Value, w: Value, attrs: tuple[Any, ...], sh
             total = build.sum_of_taps(left, x, axes, order)
             products[sets] = build.reshape(total, (*total.shape, *(1,) * len(axes)))
             continue
+        if w.name == "flip" and shape[1] * positions >= MANY_POSITIONS:
+            left = build.stored(left)
         is_batch = positions > max(FEW_POSITIONS, size_of([phases.taps for phases in sets]))
         if is_batch and _is_flat(x, axes, order) and 1 < w.shape[1] <= FEW_OUTPUTS:
             return build.flat_product(left, x, axes, order)

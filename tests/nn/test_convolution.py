@@ -110,6 +110,22 @@ def test_every_extent(extent):
             _agrees("conv1d", (sample(2, 2, extent), sample(3, 2, taps, seed=1), sample(3, seed=2)), options)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_input_gradient_of_many_positions(stride):
+    # Flipped weights are laid out then.
+    x, w = sample(2, 3, 191, 187), sample(4, 3, 3, 2, seed=1)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), axis=(2, 3))[:, :, ::stride, ::stride]
+    rows, columns = windows.shape[2:4]
+    g = sample(2, 4, rows, columns, seed=2)
+    want = np.zeros_like(x)
+    for i, j in np.ndindex(3, 2):
+        part = want[:, :, i : i + stride * rows : stride, j : j + stride * columns : stride]
+        part += np.einsum("boyx,oc->bcyx", g, w[:, :, i, j])
+    weights, cotangent = pb.asarray(w), pb.asarray(g)
+    got = pb.grad(lambda x: pb.sum(nn.conv2d(x, weights, stride=stride) * cotangent))(pb.asarray(x))
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("taps", [(2, 4), (3, 2), (1, 6)])
 @pytest.mark.parametrize("dilation", [1, 2, 3])
 def test_same_padding_of_even_windows(taps, dilation):
