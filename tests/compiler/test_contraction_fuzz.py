@@ -195,15 +195,20 @@ def assert_same(got: list[Any], want: list[Any], tolerance: float = 0.0) -> None
 TYPES = ("float64", "float32", "float32", "float16", "int32", "int8", "uint8", "bool")
 
 
-@examples(40)
-@given(operands(), chains, st.sampled_from(TYPES), st.integers(0, 9))
-def test_products_and_what_is_made_of_them(case: Any, chain: Any, dtype: str, seed: int) -> None:
+def compare_with_reference(case: Any, chain: Any, dtype: str, seed: int) -> None:
+    """A product and what is made of it, jitted, beside the reference."""
     arrays = stored(case, (dtype, dtype), seed)
     got = pb.jit(lambda a, b: results_of(case, chain, a, b))(*arrays)
     with on_backend("reference"):
         want = results_of(case, chain, *map(pb.asarray, arrays))
         pb.eval(want)
     assert_same(got, want)
+
+
+@examples(40)
+@given(operands(), chains, st.sampled_from(TYPES), st.integers(0, 9))
+def test_products_and_what_is_made_of_them(case: Any, chain: Any, dtype: str, seed: int) -> None:
+    compare_with_reference(case, chain, dtype, seed)
 
 
 @examples(40)

@@ -27,7 +27,7 @@ from tests.compiler.emulation import MACHINES, emulated
 from tests.compiler.emulators import PAGE, Bochs, Fault, Unicorn, new_pages
 from tests.compiler.examples import MANY, examples
 from tests.compiler.graphs import DTYPES, compare, execute, gradients_of, outputs_of, with_special_values
-from tests.compiler.test_contraction_fuzz import TYPES, assert_same, chains, operands, results_of, stored
+from tests.compiler.test_contraction_fuzz import TYPES, chains, compare_with_reference, operands
 from tests.compiler.test_random_graphs import instructions, tensors
 from tests.compiler.test_vector_math import EXACT, NUMPY, UNARY, check, exact, samples
 
@@ -314,9 +314,4 @@ def test_random_gradients(program: Any, inputs: Any) -> None:
 @examples(5)
 @given(operands(), chains, st.sampled_from(TYPES), st.integers(0, 9))
 def test_random_products(case: Any, chain: Any, dtype: str, seed: int) -> None:
-    arrays = stored(case, (dtype, dtype), seed)
-    got = pb.jit(lambda a, b: results_of(case, chain, a, b))(*arrays)
-    with on_backend("reference"):
-        want = results_of(case, chain, *map(pb.asarray, arrays))
-        pb.eval(want)
-    assert_same(got, want)
+    compare_with_reference(case, chain, dtype, seed)

@@ -211,21 +211,14 @@ class BlockLoops:
         f.when(self.a_is_direct, lambda: None, lambda: look("a", self.k_run_a))
         f.set(self.k_is_known, self.has_one_k_block)
 
-    def _pack_b(self, block: _Block, steps: _Steps, j: str) -> None:
+    def _pack_b(self, block: _Block, steps: _Steps, j: str, has_neighbours: bool = False) -> None:
         f = self.f
+        name = "_neighbours" if has_neighbours else self.columns
+        apart = f"i64 {self._panel_bytes(steps)}, " if has_neighbours else ""
         f.line(
-            f"call void @pack{self.columns}(ptr {self._place_of_panel(steps, j)}, "
+            f"call void @pack{name}(ptr {self._place_of_panel(steps, j)}, {apart}"
             f"ptr {block.read['b']}, ptr {f.at(self.space['columns'], f.mul(j, 8 * self.columns))}, "
             f"ptr {self.space['kb']}, i64 {steps.count}, i64 {f.get(self.k_run_b)})"
-        )
-
-    def _pack_neighbours(self, block: _Block, steps: _Steps, j: str) -> None:
-        f = self.f
-        f.line(
-            f"call void @pack_neighbours(ptr {self._place_of_panel(steps, j)}, "
-            f"i64 {self._panel_bytes(steps)}, ptr {block.read['b']}, "
-            f"ptr {f.at(self.space['columns'], f.mul(j, 8 * self.columns))}, ptr {self.space['kb']}, "
-            f"i64 {steps.count}, i64 {f.get(self.k_run_b)})"
         )
 
     def _panel_bytes(self, steps: _Steps) -> str:
@@ -244,7 +237,7 @@ class BlockLoops:
         is_first = f.test("eq", f.rem(j, NEIGHBOURS), 0)
 
         def with_neighbours() -> None:
-            f.when(is_first, lambda: self._pack_neighbours(block, steps, j))
+            f.when(is_first, lambda: self._pack_b(block, steps, j, has_neighbours=True))
 
         f.when(f.test("slt", j, steps.alone), with_neighbours, lambda: self._pack_b(block, steps, j))
 
