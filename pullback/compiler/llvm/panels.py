@@ -216,14 +216,13 @@ def neighbours(packing: Packing) -> str:
     def together() -> None:
         base = f.at("%base", f.word("%columns", 0))
         ahead = f.mul(f.sub(f.word("%ks", f.min(1, f.sub("%count", 1))), f.word("%ks", 0)), PREFETCHED)
-        packing.declares["llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         panels = [f.at("%out", f.mul("%panel_bytes", panel)) for panel in range(NEIGHBOURS)]
 
         def one(k: str) -> None:
             source = f.at(base, f.word("%ks", k))
             place = f.mul(k, columns * packing.sum_size)
             for at in range(0, NEIGHBOURS * columns * packing.size, LINE_BYTES):
-                f.line(f"call void @llvm.prefetch.p0(ptr {f.at(source, f.add(ahead, at))}, i32 0, i32 3, i32 1)")
+                f.b.prefetch(f.at(source, f.add(ahead, at)))
             for panel, out in enumerate(panels):
                 for first in range(0, columns, lanes):
                     value = packing.load(f.b, f.at(source, (panel * columns + first) * packing.size))
